@@ -1,0 +1,197 @@
+"""Kernels: which one, with which bandwidth, and whether a given matrix is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
+
+KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
+GAMMA_KERNELS = ("rbf", "chi2", "poly")
+# Kernels whose neighbours and cliques are those of the input space: functions of Euclidean distance, and the linear
+# kernel, whose feature space is the input space.
+INPUT_SPACE_KERNELS = ("rbf", "linear")
+MEDIAN_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel with every number settled: call it to get a kernel matrix.
+
+    Attributes
+    ----------
+    name : str or callable
+        One of `KERNELS`, or a function of two rows, as scikit-learn's `pairwise_kernels` takes it.
+    gamma : float or None
+        Bandwidth of rbf, chi2 and poly; None where the kernel has none.
+    degree, coef0 : float
+        Of poly.
+    params : dict
+        Further keyword arguments of a callable.
+    """
+
+    name: str | Callable[..., float]
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
+        """Evaluate the kernel between the rows of X (a x d) and of Y (b x d): shape (a, b).
+
+        Always in double precision: kernel matrices are nearly singular, and single precision drowns the small
+        eigenvalues that the methods live on. For "precomputed", X holds kernel values against all training points and
+        Y, if any, the columns wanted.
+        """
+        if self.name == "precomputed":
+            return np.asarray(X if Y is None else X[:, Y], dtype=np.float64)
+        X = X.astype(np.float64, copy=False)
+        Y = None if Y is None else Y.astype(np.float64, copy=False)
+        if callable(self.name):
+            return _callable_matrix(self.name, X, Y, self.params)
+        if self.name == "chi2":
+            X, Y = _counts(X), None if Y is None else _counts(Y)
+        arguments = {
+            "rbf": {"gamma": self.gamma},
+            "chi2": {"gamma": self.gamma},
+            "poly": {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0},
+        }
+        K = pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {}))
+        return dense(K)
+
+    def train_matrix(self, X: Any) -> np.ndarray:
+        """The kernel matrix (n, n) of training samples: checked where the user made it, and free to be overwritten."""
+        K = self(X)
+        if callable(self.name) or self.name == "precomputed":
+            check_kernel_matrix(K)
+        return K.copy() if K is X else K
+
+    def support(self, X: Any, rows: np.ndarray | None = None) -> Any:
+        """What to keep of the training samples (or of some rows) to evaluate the kernel against them later.
+
+        The samples themselves; for "precomputed", where callers bring kernel values, their columns.
+        """
+        if self.name == "precomputed":
+            return np.arange(X.shape[0]) if rows is None else rows
+        return X if rows is None else X[rows]
+
+    @property
+    def in_input_space(self) -> bool:
+        """Whether neighbours and cliques are taken from the input space (else from the kernel's own)."""
+        return self.name in INPUT_SPACE_KERNELS
+
+
+def settle_kernel(
+    X: Any,
+    *,
+    kernel: str | Callable[..., float] = "rbf",
+    gamma: float | Literal["median"] = "median",
+    gamma_scale: float = 2.0,
+    degree: float = 3,
+    coef0: float = 1,
+    kernel_params: dict[str, Any] | None = None,
+) -> Kernel:
+    """Turn an estimator's kernel parameters into a `Kernel` for the rows of X (n x d)."""
+    if kernel not in GAMMA_KERNELS:
+        settled = None
+    elif gamma == "median":
+        settled = median_gamma(X, kernel, gamma_scale)
+    else:
+        settled = float(gamma)
+    return Kernel(kernel, settled, degree, coef0, dict(kernel_params or {}))
+
+
+def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
+    """Bandwidth in units of the data: ``scale / (2 median_{i<j} d(x_i, x_j))``.
+
+    d is the squared Euclidean distance for rbf and poly and the chi2 distance ``sum (x-y)^2 / (x+y)`` for chi2.
+    Beyond 2,000 rows the median is that of a fixed random 2,000 of them. Where more than half of the pairs are equal
+    rows, the mean takes the median's place; where all are, gamma is `scale`.
+
+    Examples
+    --------
+    >>> median_gamma(np.array([[0.0], [1.0], [3.0]]))  # squared distances 1, 4, 9
+    0.125
+    """
+    n = X.shape[0]
+    if n > MEDIAN_ROWS:
+        X = X[np.random.default_rng(0).choice(n, MEDIAN_ROWS, replace=False)]
+    distances = -additive_chi2_kernel(_counts(X)) if kernel == "chi2" else euclidean_distances(X, squared=True)
+    pairs = distances[np.triu_indices(X.shape[0], k=1)].astype(np.float64)
+    typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
+    return float(scale / (2 * typical)) if typical > 0 else float(scale)
+
+
+def kernel_squared_distances(K_rows: np.ndarray, diagonal_rows: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+    """Distances of the kernel's feature space, ``K_ii + K_jj - 2 K_ij``, for a block of rows of K."""
+    D2 = diagonal_rows[:, None] + diagonal[None, :] - 2 * K_rows
+    return np.maximum(D2, 0, out=D2)
+
+
+def check_kernel_matrix(K: np.ndarray) -> None:
+    """Refuse a square matrix that is no kernel: not symmetric, or with a truly negative eigenvalue.
+
+    Rounding is forgiven: asymmetry and negative eigenvalues up to ``sqrt(eps)`` times the largest entry (times n for
+    eigenvalues). One Cholesky factorisation decides; eigenvalues are computed only to name the culprit.
+    """
+    n = K.shape[0]
+    tolerance = np.sqrt(np.finfo(K.dtype).eps) * max(np.abs(K).max(initial=0), np.finfo(K.dtype).tiny)
+    asymmetry = max((np.abs(K[i] - K[:, i]).max() for i in range(n)), default=0.0)
+    if asymmetry > tolerance:
+        raise ValueError(
+            f"The precomputed kernel is not symmetric: two mirrored entries differ by {asymmetry:.3g}. "
+            "Symmetrise it with (K + K.T) / 2 if that is rounding."
+        )
+    shifted = np.array(K, order="F")
+    shifted.flat[:: n + 1] += n * tolerance
+    _, failed = scipy.linalg.lapack.get_lapack_funcs("potrf", (shifted,))(shifted, lower=True, overwrite_a=True)
+    if failed:
+        lowest = scipy.linalg.eigvalsh(K, subset_by_index=[0, 0])[0]
+        raise ValueError(
+            f"The kernel matrix is not positive semi-definite: its most negative eigenvalue is {lowest:.6g}. "
+            "Clip its spectrum at zero, or use another kernel."
+        )
+
+
+def check_magnitude(X: Any) -> None:
+    """Refuse values whose squares leave the range of X's floating-point type."""
+    values = X.data if scipy.sparse.issparse(X) else X
+    largest = float(max(values.max(initial=0), -values.min(initial=0)))
+    limits = np.finfo(X.dtype)
+    if largest > np.sqrt(float(limits.max)) / max(X.shape) or 0 < largest < np.sqrt(float(limits.tiny)):
+        raise ValueError(
+            f"The largest absolute value in X is {largest:.3g}, and its square does not fit {X.dtype}. "
+            "Rescale the data first, for example with sklearn.preprocessing.StandardScaler."
+        )
+
+
+def dense(X: Any) -> np.ndarray:
+    """X as a dense array, whatever it was."""
+    return X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
+
+
+def _counts(X: Any) -> np.ndarray:
+    """X as scikit-learn's chi2 functions read it: dense, writeable, without negative values."""
+    X = dense(X)
+    lowest = X.min(initial=0)
+    if lowest < 0:
+        raise ValueError(f"Negative values in data: the chi2 kernel is for counts, but X goes down to {lowest:.3g}.")
+    return X if X.flags.writeable else X.copy()
+
+
+def _callable_matrix(function: Callable[..., float], X: Any, Y: Any, params: dict[str, Any]) -> np.ndarray:
+    try:
+        K = pairwise_kernels(X, Y, metric=function, **params)
+    except TypeError as error:
+        raise ValueError(
+            f"The kernel function failed on two rows of X ({error}). It is called as kernel(x, y, **kernel_params) "
+            "with two 1-d arrays and returns a number."
+        ) from error
+    if not np.all(np.isfinite(K)):
+        raise ValueError("The kernel function returned NaN or infinity for some pair of rows.")
+    return K

@@ -1,0 +1,146 @@
+"""Labels with holes: what counts as unlabelled, and classes as small integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+UNLABELLED = -1
+
+
+def unlabelled_mask(y: Any) -> np.ndarray:
+    """Tell which entries of `y` carry no label.
+
+    Unlabelled are the number -1 (scikit-learn's convention) and the missing values `None`, `NaN` and
+    `pandas.NA`. Everything else, the string "-1" and the empty string included, is a label.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Labels: numbers, strings or objects, as a list, an array, or a pandas or polars series.
+
+    Returns
+    -------
+    mask : ndarray of bool, shape (n,)
+        True where `y` is unlabelled.
+
+    Examples
+    --------
+    >>> unlabelled_mask(["cat", None, "dog", -1])
+    array([False,  True, False,  True])
+    """
+    y = _as_1d(y)
+    if y.dtype.kind == "b" or y.dtype.kind in "US":
+        return np.zeros(y.shape, dtype=bool)
+    if y.dtype.kind in "iuf":
+        return np.asarray((y == UNLABELLED) | (y != y))
+    return np.fromiter((_is_hole(value) for value in y), dtype=bool, count=y.shape[0])
+
+
+def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Write labels as `classes[codes]`, with code -1 where there is no label.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or None
+        Labels as `unlabelled_mask` reads them. None means that nothing is labelled.
+    n_samples : int
+        The length that `y` must have.
+
+    Returns
+    -------
+    codes : ndarray of int64, shape (n_samples,)
+        Class numbers 0 .. c-1, or -1.
+    classes : ndarray, shape (c,)
+        The sorted distinct labels.
+
+    Examples
+    --------
+    >>> codes, classes = encode_labels(["cat", None, "dog", "cat"], 4)
+    >>> codes, [str(name) for name in classes]
+    (array([ 0, -1,  1,  0]), ['cat', 'dog'])
+    """
+    if y is None:
+        return np.full(n_samples, UNLABELLED, dtype=np.int64), np.empty(0, dtype=np.int64)
+    y = _as_1d(y)
+    if y.shape[0] != n_samples:
+        raise ValueError(f"X has {n_samples} rows but y has {y.shape[0]} entries: they must be as many.")
+    labelled = ~unlabelled_mask(y)
+    values = y[labelled]
+    if values.dtype.kind == "O":
+        values = _plain_array(values)
+    if values.dtype.kind == "f":
+        _check_whole_numbers(values)
+    codes = np.full(n_samples, UNLABELLED, dtype=np.int64)
+    if values.size == 0:
+        return codes, np.empty(0, dtype=values.dtype)
+    classes, codes[labelled] = np.unique(values, return_inverse=True)
+    return codes, classes
+
+
+def class_counts(codes: np.ndarray) -> np.ndarray:
+    """Count the labelled points of each class: shape (c,)."""
+    return np.bincount(codes[codes >= 0])
+
+
+def _check_whole_numbers(values: np.ndarray) -> None:
+    # scikit-learn's own check warns of "a regression problem" where most classes have one label: the usual case here.
+    if not np.all(np.isfinite(values)):
+        raise ValueError("y holds an infinite value, which is no class. Use NaN or -1 for unlabelled.")
+    fractional = values[values != np.round(values)]
+    if fractional.size:
+        raise ValueError(
+            f"Unknown label type: continuous. y holds {fractional[0]:.6g}, and a class is a whole number or a string."
+        )
+
+
+def _as_1d(y: Any) -> np.ndarray:
+    if hasattr(y, "to_numpy") and hasattr(y, "dtype"):  # a series: keep its missing values as objects
+        y = y.to_numpy()
+    elif not hasattr(y, "__array__") and not np.isscalar(y):
+        y = _list_to_array(y)
+    y = np.asarray(y)
+    if y.ndim != 1:
+        y = column_or_1d(y, warn=True)
+    return y
+
+
+def _list_to_array(y: Any) -> np.ndarray:
+    """Turn a list into an array without letting numpy make strings of None, NaN or numbers."""
+    values = list(y)
+    array = np.asarray(values, dtype=object)
+    if array.ndim != 1:
+        return np.asarray(values)
+    return array if array.size == 0 or any(_is_hole(value) for value in array) else _plain_array(array)
+
+
+def _plain_array(values: np.ndarray) -> np.ndarray:
+    """Give objects that are all strings, or all numbers, the array type they deserve."""
+    kinds = {str if isinstance(value, str) else type(value) for value in values}
+    if all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
+        return values.astype(bool)
+    if all(issubclass(kind, (int, float, np.number, np.bool_)) for kind in kinds):
+        return np.asarray(values.tolist())
+    if kinds - {str} and len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(
+            f"Unknown label type: y mixes {names}; use one type of label, with None or NaN for unlabelled."
+        )
+    return values
+
+
+def _is_hole(value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, str):
+        return False
+    try:
+        return bool(value != value or (value == UNLABELLED and not isinstance(value, (bool, np.bool_))))
+    except TypeError:  # pandas.NA: comparing it gives NA, which has no truth value
+        return True
+    except ValueError as error:
+        raise ValueError(
+            f"Unknown label type: y holds {type(value).__name__} objects; a label is one value."
+        ) from error

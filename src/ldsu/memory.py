@@ -1,0 +1,55 @@
+"""Say how much memory a step needs before it is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+GIB = 2**30
+
+
+def available_memory() -> int:
+    """Bytes that can still be taken: free memory of the machine, of its container, and of this process's limit."""
+    limits = [psutil.virtual_memory().available, *_container_headroom(), *_process_headroom()]
+    return max(0, min(limits))
+
+
+def require_memory(needed: int, what: str, instead: str) -> None:
+    """Raise a `MemoryError` that names the need and a way out, if `needed` bytes are not there.
+
+    Parameters
+    ----------
+    needed : int
+        Bytes the step will hold at its peak.
+    what : str
+        Who needs it and for what, as the start of a sentence.
+    instead : str
+        What the user can do, as a sentence.
+    """
+    available = available_memory()
+    if needed > available:
+        raise MemoryError(
+            f"{what} needs about {needed / GIB:.1f} GiB, but {available / GIB:.1f} GiB is available. {instead}"
+        )
+
+
+def _container_headroom() -> list[int]:
+    """Room left under a cgroup (version 2) memory limit, where there is one."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text().strip()
+        used = (folder / "memory.current").read_text().strip()
+        return [] if limit == "max" else [int(limit) - int(used)]
+    except (OSError, ValueError):
+        return []
+
+
+def _process_headroom() -> list[int]:
+    """Room left under `ulimit -v`, where there is one (not on Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return []
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return [] if soft == resource.RLIM_INFINITY else [soft - psutil.Process().memory_info().vms]

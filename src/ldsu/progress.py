@@ -1,0 +1,39 @@
+"""Stages of a long computation: how long each took, and a line as each ends if the user wants one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stages:
+    """Time named stages: ``with stages("kernel"): ...`` adds to ``stages.seconds["kernel"]``.
+
+    Parameters
+    ----------
+    owner : str
+        Whose stages these are, for the lines printed.
+    verbose : bool
+        Write a line to standard error as each stage starts and ends.
+    """
+
+    def __init__(self, owner: str, verbose: bool = False) -> None:
+        self.owner = owner
+        self.verbose = verbose
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the body of a `with` statement under `name`."""
+        start = time.perf_counter()
+        if self.verbose:
+            print(f"[{self.owner}] {name} ...", end="", file=sys.stderr, flush=True)
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
+            if self.verbose:
+                print(f" {elapsed:.2f} s", file=sys.stderr, flush=True)

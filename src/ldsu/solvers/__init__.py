@@ -1,0 +1,14 @@
+"""Ways from samples and graphs to the features of LDSU.
+
+A solver is a function ``solve(X, codes, kernel, settings, *, basis, stages) -> Solution``. It owns the whole way, so
+that one that never forms the n x n kernel matrix fits the same seam: register it here and it can be named in
+``LDSU(solver=...)``.
+"""
+
+from ldsu.solvers._seam import Settings, Solution
+from ldsu.solvers.exact import exact_memory, solve_exact
+
+SOLVERS = {"exact": solve_exact}
+MEMORY = {"exact": exact_memory}
+
+__all__ = ["MEMORY", "SOLVERS", "Settings", "Solution", "exact_memory", "solve_exact"]
