@@ -1,0 +1,13 @@
+"""The methods, by the names the paper gives them."""
+
+from ldsu.methods.enfs import EnFS
+from ldsu.methods.kda import KDA
+from ldsu.methods.klpp import KLPP
+from ldsu.methods.kpca import KPCA
+from ldsu.methods.ksda import KSDA
+from ldsu.methods.kself import KSELF
+from ldsu.methods.ldsu import LDSU
+
+METHODS = {method.__name__: method for method in (KDA, KPCA, KSDA, KSELF, KLPP, EnFS, LDSU)}
+
+__all__ = ["KDA", "KLPP", "KPCA", "KSDA", "KSELF", "LDSU", "METHODS", "EnFS"]

@@ -1,0 +1,212 @@
+"""What the kernel methods share: validate, kernel, memory, solve, sign, transform."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ldsu.expansion import KernelExpansion
+from ldsu.kernels import (
+    INPUT_SPACE_KERNELS,
+    KERNELS,
+    Kernel,
+    check_magnitude,
+    dense,
+    settle_kernel,
+)
+from ldsu.labels import encode_labels
+from ldsu.memory import available_memory, require_memory
+from ldsu.neighbors import input_neighbors, kernel_neighbors
+from ldsu.progress import Stages
+from ldsu.spectrum import fix_signs
+
+FLOATS = [np.float64, np.float32]
+
+
+class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the kernel methods: features are ``k(x, X_fit) @ coef_``.
+
+    A method gives `_solve`, its formula on the kernel matrix, and says with class attributes what it needs.
+
+    Attributes
+    ----------
+    min_classes : int
+        How many labelled classes the method cannot do without.
+    matrices : int
+        How many n x n arrays of double precision are alive at its peak.
+    labelled_only : bool
+        Whether it reads the labelled rows alone.
+    """
+
+    min_classes: ClassVar[int] = 0
+    matrices: ClassVar[int] = 5
+    labelled_only: ClassVar[bool] = False
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="right"), None],
+        "kernel": [StrOptions(set(KERNELS)), callable],
+        "gamma": [Interval(Real, 0, None, closed="neither"), StrOptions({"median"})],
+        "gamma_scale": [Interval(Real, 0, None, closed="neither")],
+        "degree": [Interval(Real, 1, None, closed="left")],
+        "coef0": [Interval(Real, 0, None, closed="left")],
+        "kernel_params": [dict, None],
+        "verbose": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | Literal["median"] = "median",
+        gamma_scale: float = 2.0,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.gamma_scale = gamma_scale
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the features.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Samples, labelled and unlabelled; with ``kernel="precomputed"`` the kernel matrix (n, n).
+        y : array-like of shape (n,), optional
+            Labels; -1, None, NaN or pandas.NA where there is none.
+
+        Returns
+        -------
+        self : object
+        """
+        return self._fit(X, y)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Compute the features of new samples.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (q, d)
+            Samples; with ``kernel="precomputed"`` their kernel values against the training samples (q, n).
+
+        Returns
+        -------
+        features : ndarray of shape (q, r)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        check_magnitude(X)
+        features: np.ndarray = self.feature_map_(dense(X) if self.kernel == "precomputed" else X)
+        return features
+
+    def _fit(self, X: Any, y: Any, **extra: Any) -> Self:
+        X, codes = self._validate(X, y)
+        stages = Stages(type(self).__name__, self.verbose)
+        with stages("bandwidth"):
+            kernel = settle_kernel(
+                X,
+                kernel=self.kernel,
+                gamma=self.gamma,
+                gamma_scale=self.gamma_scale,
+                degree=self.degree,
+                coef0=self.coef0,
+                kernel_params=self.kernel_params,
+            )
+        self._learn(X, codes, kernel, stages, **extra)
+        if not np.all(np.isfinite(self.coef_)):
+            raise ValueError(
+                f"{type(self).__name__} gave infinite coefficients with {self.get_params()}. "
+                "Its regularisation is too weak for these data: raise it, or rescale X."
+            )
+        self.gamma_ = kernel.gamma
+        self.timings_ = stages.seconds
+        return self
+
+    def _validate(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        name = type(self).__name__
+        if y is None and self.min_classes:
+            raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2)
+        check_magnitude(X)
+        codes, self.classes_ = encode_labels(y, X.shape[0])
+        if self.classes_.size < self.min_classes:
+            raise ValueError(
+                f"{name} needs labels of at least {self.min_classes} classes, but y has {self.classes_.size} class(es)"
+                f": {self.classes_.tolist()}. Label a point of another class, or use an unsupervised method."
+            )
+        if self.kernel == "precomputed":
+            if X.shape[0] != X.shape[1]:
+                raise ValueError(f"A precomputed kernel must be square, but X has shape {X.shape}.")
+            X = dense(X)
+        return X, codes
+
+    def _learn(self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages) -> None:
+        support = kernel.support(X, np.flatnonzero(codes >= 0) if self.labelled_only else None)
+        if self.labelled_only:
+            X, codes = X[codes >= 0], codes[codes >= 0]
+        self._require_memory(X.shape[0], self.matrices * X.shape[0] ** 2 * 8)
+        with stages("kernel"):
+            K = kernel.train_matrix(X[:, support] if kernel.name == "precomputed" else X)
+        with stages("solve"):
+            eigenvalues, coefficients = self._solve(K.copy(), X, codes)
+        self.coef_ = fix_signs(coefficients)
+        self.eigenvalues_ = eigenvalues
+        self.feature_map_: Callable[[Any], np.ndarray] = KernelExpansion(kernel, support, self.coef_, self._offset(K))
+
+    def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The method's formula: eigenvalues (r,) and coefficients (n, r) from K (n, n), which it may overwrite."""
+        raise TypeError(f"{type(self).__name__} must define _solve")
+
+    def _offset(self, K: np.ndarray) -> np.ndarray | float:
+        """What to subtract from ``k(x, X_fit) @ coef_``."""
+        return 0.0
+
+    def _neighbors(self, K: np.ndarray, X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+        """Squared distances and indices of nearest others, in the space that belongs to the kernel."""
+        k = self._at_most(n_neighbors, K.shape[0] - 1, "n_neighbors")
+        return input_neighbors(X, k) if self.kernel in INPUT_SPACE_KERNELS else kernel_neighbors(K, k)
+
+    def _at_most(self, value: int, limit: int, name: str) -> int:
+        if value > limit:
+            warnings.warn(
+                f"{name}={value} is more than the data allow; {type(self).__name__} uses {limit}.", stacklevel=2
+            )
+        return min(value, limit)
+
+    def _require_memory(self, n: int, needed: int) -> None:
+        fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
+        require_memory(
+            needed,
+            f"{type(self).__name__} with the dense kernel matrix of {n} samples",
+            f"Fit on a sample of at most {fits} rows that holds the labelled ones; transform then serves every row.",
+        )
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.coef_.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.positive_only = self.kernel == "chi2"
+        tags.target_tags.required = self.min_classes > 0
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

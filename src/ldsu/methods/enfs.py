@@ -1,0 +1,237 @@
+"""Co-regularised ensemble feature selection."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.linalg
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ldsu.graphs import class_indicator
+from ldsu.kernels import check_magnitude, dense
+from ldsu.labels import encode_labels
+from ldsu.memory import require_memory
+from ldsu.spectrum import settle_n_components, symmetric_eigh
+
+LOSSES = ("least squares", "squared hinge")
+# Reweighting drives the norm of a useless row towards zero without ever reaching it; below this share it counts as
+# zero.
+WEIGHTLESS = 1e-4
+
+
+class EnFS(SelectorMixin, BaseEstimator):
+    """Select columns by ``min sum_v loss_v(W_v) + alpha sum_v ||W_v||_21 + beta ||[W_1 .. W_V]||_21``.
+
+    Each loss (least squares and squared hinge, one against the rest, on the labelled points) has a weight matrix and an
+    intercept of its own; the joint norm ties them to the same columns of X. Columns are ranked by the norms of the rows
+    of ``[W_1 .. W_V]``. A linear selector: unlabelled points are not used.
+
+    Parameters
+    ----------
+    n_features_to_select : int, float or None, default=0.5
+        Columns to keep: a count, a fraction, or (None) all whose weights are not zero.
+    alpha : float, default=1.0
+        Weight of each loss's own norm.
+    beta : float, default=1.0
+        Weight of the joint norm. alpha and beta must not both be 0.
+    max_iter : int, default=1000
+        Reweighting steps at most.
+    tol : float, default=1e-6
+        Stop when a step lowers the objective by less than this, relatively.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (d, V * c)
+        ``[W_1 .. W_V]``.
+    scores_ : ndarray of shape (d,)
+        Norms of its rows.
+    ranking_ : ndarray of shape (d,)
+        1 for the column with the largest score, 2 for the next.
+    objective_ : ndarray of shape (n_iter_,)
+        The objective after each step; it never rises.
+    n_iter_ : int
+        Steps taken.
+    classes_ : ndarray of shape (c,)
+        The labels seen.
+
+    References
+    ----------
+    Y. Han, Y. Yang, X. Zhou: Co-regularized ensemble for feature selection. IJCAI 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from ldsu import EnFS
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y[10::3] = -1
+    >>> EnFS(n_features_to_select=2).fit(X, y).get_support()
+    array([False, False,  True,  True])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_features_to_select": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="right"),
+            None,
+        ],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "beta": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = 0.5,
+        *,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.alpha = alpha
+        self.beta = beta
+        self.max_iter = max_iter
+        self.tol = tol
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Rank the columns of X.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Samples; those without a label are ignored.
+        y : array-like of shape (n,)
+            Labels; -1, None, NaN or pandas.NA where there is none.
+
+        Returns
+        -------
+        self : object
+        """
+        if y is None:
+            raise ValueError("EnFS requires y to be passed, but the target y is None.")
+        if self.alpha + self.beta == 0:
+            raise ValueError("EnFS needs alpha > 0 or beta > 0: without a penalty no column is preferred.")
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2)
+        check_magnitude(X)
+        codes, self.classes_ = encode_labels(y, X.shape[0])
+        if self.classes_.size < 2:
+            raise ValueError(f"EnFS needs labels of at least 2 classes, but y has {self.classes_.size} class(es).")
+        labelled = np.flatnonzero(codes >= 0)
+        m, d = labelled.size, X.shape[1]
+        require_memory(
+            8 * (4 * m * d + 3 * min(m, d) ** 2), f"EnFS on {m} labelled samples of {d} columns", "Use fewer."
+        )
+        Y = 2 * class_indicator(codes[labelled]).toarray() - 1
+        self.weights_, self.objective_ = minimise_ensemble(
+            dense(X[labelled]).astype(np.float64), Y, self.alpha, self.beta, self.max_iter, self.tol
+        )
+        self.n_iter_ = self.objective_.size
+        if self.n_iter_ == self.max_iter:
+            warnings.warn(
+                f"EnFS stopped after max_iter={self.max_iter} steps, before tol={self.tol}; raise max_iter.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.scores_ = np.linalg.norm(self.weights_, axis=1)
+        self.ranking_ = np.empty(d, dtype=np.int64)
+        self.ranking_[np.argsort(-self.scores_, kind="stable")] = np.arange(1, d + 1)
+        return self
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        if self.n_features_to_select is None:
+            mask: np.ndarray = self.scores_ > WEIGHTLESS * self.scores_.max()
+            return mask
+        return self.ranking_ <= settle_n_components(self.n_features_to_select, self.scores_.size)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def minimise_ensemble(
+    X: np.ndarray, Y: np.ndarray, alpha: float, beta: float, max_iter: int, tol: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Minimise the EnFS objective for X (m x d), Y in {-1, 1} (m x c) by iterative reweighting.
+
+    Each step replaces a norm ``||w||`` by the quadratic ``||w||^2 / (2 ||w_old||)`` that touches it from above, and
+    the squared hinge by the squared distance to targets that move with points beyond the margin, ``Y max(1, Y f)``.
+    Both are upper bounds, so that the objective cannot rise. What remains is one ridge regression with a weight per
+    column, of size min(m, d).
+
+    Returns
+    -------
+    W : ndarray of shape (d, 2 c)
+        The weights of the two losses side by side.
+    objective : ndarray of shape (steps,)
+        Its value after each step.
+    """
+    d, c = X.shape[1], Y.shape[1]
+    Xc = X - X.mean(axis=0)
+    W = [np.zeros((d, c)) for _ in LOSSES]
+    b = [Y.mean(axis=0) for _ in LOSSES]
+    slack = [np.full(d, 1 / max(alpha + beta, np.finfo(float).eps)) for _ in LOSSES]  # 1 / penalty of each row
+    history: list[float] = []
+    while len(history) < max_iter:
+        for v, loss in enumerate(LOSSES):
+            targets = Y if loss == "least squares" else Y * np.maximum(1, Y * (Xc @ W[v] + b[v]))
+            b[v] = targets.mean(axis=0)
+            W[v] = _weighted_ridge(Xc, targets - b[v], slack[v])
+        own = [np.linalg.norm(w, axis=1) for w in W]
+        joint = np.sqrt(sum(norm**2 for norm in own))
+        slack = [_slack(norm, joint, alpha, beta) for norm in own]
+        residuals = [Xc @ w + intercept - Y for w, intercept in zip(W, b, strict=True)]
+        hinge = np.maximum(0, -Y * residuals[1])
+        history.append(float(np.sum(residuals[0] ** 2) + np.sum(hinge**2) + alpha * np.sum(own) + beta * np.sum(joint)))
+        if len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2]):
+            break
+    return np.hstack(W), np.array(history)
+
+
+def _weighted_ridge(X: np.ndarray, T: np.ndarray, slack: np.ndarray) -> np.ndarray:
+    """``argmin |X W - T|^2 + sum_i |w_i|^2 / slack_i``, from whichever of the m x m and d x d systems is smaller.
+
+    Rows with no slack stay zero: nothing is divided by a vanishing norm.
+    """
+    root = np.sqrt(slack)
+    Z = X * root
+    m, d = Z.shape
+    if m <= d:
+        A = Z @ Z.T
+        A.flat[:: m + 1] += 1
+        U = Z.T @ _solve_shifted(A, T)
+    else:
+        A = Z.T @ Z
+        A.flat[:: d + 1] += 1
+        U = _solve_shifted(A, Z.T @ T)
+    return root[:, None] * U
+
+
+def _solve_shifted(A: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """``A^-1 T`` for a Gram matrix plus the identity, whose eigenvalues are at least 1 but for rounding."""
+    try:
+        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(A, check_finite=False), T, check_finite=False)
+    except np.linalg.LinAlgError:  # columns of very different size: the identity is lost in rounding
+        S, U = symmetric_eigh(A)
+        return U @ ((U.T @ T) / np.maximum(S, 1)[:, None])
+
+
+def _slack(own: np.ndarray, joint: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """``1 / (alpha / (2 own) + beta / (2 joint))``, 0 where the weights are 0."""
+    nonzero = own > 0
+    slack = np.zeros_like(own)
+    slack[nonzero] = 2 / (alpha / own[nonzero] + beta / joint[nonzero])
+    return slack

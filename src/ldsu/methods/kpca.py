@@ -1,0 +1,99 @@
+"""Kernel principal component analysis: scikit-learn's, behind this package's kernels and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.decomposition import KernelPCA
+
+from ldsu.methods._base import KernelFeatures
+from ldsu.spectrum import numerical_rank, settle_n_components
+
+
+class KPCA(KernelFeatures):
+    """Kernel PCA: the directions of largest variance, ``max tr(a^T K H K a)`` subject to ``a^T K a = I``.
+
+    scikit-learn's `KernelPCA` does the work. This class gives it the kernels, the "median" bandwidth and the -1 labels
+    (ignored) of the other methods, so that they can be compared under one interface.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        Features to keep: a count, a fraction of the rank, or all.
+    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
+        Kernel. A callable takes two rows and returns a number.
+    gamma : float or "median", default="median"
+        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
+        `ldsu.kernels.median_gamma`.
+    gamma_scale : float, default=2.0
+        Factor of the "median" rule.
+    degree : float, default=3
+        Degree of poly.
+    coef0 : float, default=1
+        Constant of poly.
+    kernel_params : dict, optional
+        Further arguments of a callable kernel.
+    verbose : bool, default=False
+        Write a line to standard error for each stage of `fit`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n, r)
+        Coefficients: features are ``k(x, X_fit) @ coef_``.
+    eigenvalues_ : ndarray of shape (r,)
+        Eigenvalues of the centred kernel matrix, descending.
+    gamma_ : float or None
+        The bandwidth used.
+    classes_ : ndarray of shape (c,)
+        The labels seen.
+    timings_ : dict of str to float
+        Seconds of each stage of `fit`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from ldsu import KPCA
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> KPCA(n_components=2).fit_transform(X).shape
+    (150, 2)
+    """
+
+    matrices = 6
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | Literal["median"] = "median",
+        gamma_scale: float = 2.0,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            kernel=kernel,
+            gamma=gamma,
+            gamma_scale=gamma_scale,
+            degree=degree,
+            coef0=coef0,
+            kernel_params=kernel_params,
+            verbose=verbose,
+        )
+
+    def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n = K.shape[0]
+        count = self.n_components if isinstance(self.n_components, Integral) else None
+        solver = KernelPCA(n_components=count, kernel="precomputed", random_state=0).fit(K)
+        rank = numerical_rank(solver.eigenvalues_, n)
+        r = settle_n_components(self.n_components, rank)
+        eigenvalues = solver.eigenvalues_[:r]
+        return eigenvalues, solver.eigenvectors_[:, :r] / np.sqrt(eigenvalues)
+
+    def _offset(self, K: np.ndarray) -> np.ndarray:
+        return K.mean(axis=0) @ self.coef_

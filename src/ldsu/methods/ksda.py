@@ -1,0 +1,131 @@
+"""Kernel semi-supervised discriminant analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.linalg
+from sklearn.utils._param_validation import Interval
+
+from ldsu.graphs import class_indicator, graph_laplacian, neighbor_weights
+from ldsu.methods._base import KernelFeatures
+from ldsu.spectrum import settle_n_components, symmetric_eigh
+
+
+class KSDA(KernelFeatures):
+    """Kernel SDA: maximise ``a^T K W K a / a^T (K (I_lab + alpha L) K + beta K) a``.
+
+    W is the same-class graph of the labelled points, its blocks divided by the class counts; I_lab the identity on
+    labelled rows; L the Laplacian of the plain nearest-neighbour graph of all points.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        Features to keep: a count, a fraction of c, or all c.
+    n_neighbors : int, default=5
+        Neighbours of a point in the graph (itself not counted); at most n - 1.
+    alpha : float, default=0.01
+        Weight of the neighbour graph.
+    beta : float, default=0.01
+        Ridge, > 0.
+    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
+        Kernel. A callable takes two rows and returns a number.
+    gamma : float or "median", default="median"
+        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
+        `ldsu.kernels.median_gamma`.
+    gamma_scale : float, default=2.0
+        Factor of the "median" rule.
+    degree : float, default=3
+        Degree of poly.
+    coef0 : float, default=1
+        Constant of poly.
+    kernel_params : dict, optional
+        Further arguments of a callable kernel.
+    verbose : bool, default=False
+        Write a line to standard error for each stage of `fit`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n, r)
+        Coefficients: features are ``k(x, X_fit) @ coef_``.
+    eigenvalues_ : ndarray of shape (r,)
+        The maximised ratios, descending.
+    gamma_ : float or None
+        The bandwidth used.
+    classes_ : ndarray of shape (c,)
+        The labels seen.
+    timings_ : dict of str to float
+        Seconds of each stage of `fit`.
+
+    References
+    ----------
+    D. Cai, X. He, J. Han: Semi-supervised discriminant analysis. ICCV 2007.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from ldsu import KSDA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y[10::3] = -1
+    >>> KSDA().fit_transform(X, y).shape
+    (150, 3)
+    """
+
+    min_classes = 2
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelFeatures._parameter_constraints,
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "beta": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        n_neighbors: int = 5,
+        alpha: float = 0.01,
+        beta: float = 0.01,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | Literal["median"] = "median",
+        gamma_scale: float = 2.0,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            kernel=kernel,
+            gamma=gamma,
+            gamma_scale=gamma_scale,
+            degree=degree,
+            coef0=coef0,
+            kernel_params=kernel_params,
+            verbose=verbose,
+        )
+        self.n_neighbors = n_neighbors
+        self.alpha = alpha
+        self.beta = beta
+
+    def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # W = Q Q^T has rank c, so the maximisers are a = (N K + beta I)^-1 Q u with N = I_lab + alpha L, and u solves
+        # the c x c problem Q^T K (N K + beta I)^-1 Q u = mu u. One linear solve replaces an n x n eigenproblem.
+        n = K.shape[0]
+        Q = class_indicator(codes, unit_columns=True).toarray()
+        L = graph_laplacian(neighbor_weights(self._neighbors(K, X, self.n_neighbors)[1]))
+        NK = self.alpha * (L @ K)
+        NK[codes >= 0] += K[codes >= 0]
+        NK.flat[:: n + 1] += self.beta
+        G = scipy.linalg.lu_solve(
+            scipy.linalg.lu_factor(NK.T, overwrite_a=True, check_finite=False), Q, trans=1, check_finite=False
+        )
+        P = Q.T @ K @ G
+        mu, U = symmetric_eigh((P + P.T) / 2)
+        r = settle_n_components(self.n_components, int(np.sum(mu > 0)))
+        mu, U = mu[::-1][:r], U[:, ::-1][:, :r]
+        return mu, G @ (U / np.sqrt(mu))

@@ -1,0 +1,158 @@
+"""Kernel semi-supervised local Fisher discriminant analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from ldsu.kernels import Kernel, kernel_squared_distances
+from ldsu.labels import class_counts
+from ldsu.methods._base import KernelFeatures
+from ldsu.spectrum import KernelBasis, generalized_eigh, settle_n_components
+
+
+class KSELF(KernelFeatures):
+    """Kernel SELF: ``max tr((T^T S_w' T)^-1 T^T S_b' T)`` with local Fisher scatters mixed with the total scatter.
+
+    ``S_b' = (1 - beta) S_lb + beta S_t`` and ``S_w' = (1 - beta) S_lw + (beta + ridge) I`` in the kernel's feature
+    space: S_lb and S_lw are the local between- and within-class scatters of the labelled points (affinities scaled by
+    the 7th neighbour of the same class), S_t the total scatter of all points. beta = 1 is kernel PCA, beta = 0 kernel
+    LFDA.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=100
+        Features to keep: a count, a fraction of the rank, or all.
+    beta : float, default=0.1
+        From supervised (0) to unsupervised (1).
+    ridge : float, default=0.001
+        Ridge of the within-class scatter; needed where beta is 0.
+    local_neighbor : int, default=7
+        The neighbour whose distance scales the affinities; at most the points of the class less one.
+    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
+        Kernel. A callable takes two rows and returns a number.
+    gamma : float or "median", default="median"
+        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
+        `ldsu.kernels.median_gamma`.
+    gamma_scale : float, default=2.0
+        Factor of the "median" rule.
+    degree : float, default=3
+        Degree of poly.
+    coef0 : float, default=1
+        Constant of poly.
+    kernel_params : dict, optional
+        Further arguments of a callable kernel.
+    verbose : bool, default=False
+        Write a line to standard error for each stage of `fit`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n, r)
+        Coefficients: features are ``k(x, X_fit) @ coef_``.
+    eigenvalues_ : ndarray of shape (r,)
+        The maximised ratios, descending.
+    gamma_ : float or None
+        The bandwidth used.
+    classes_ : ndarray of shape (c,)
+        The labels seen.
+    timings_ : dict of str to float
+        Seconds of each stage of `fit`.
+
+    References
+    ----------
+    M. Sugiyama, T. Ide, S. Nakajima, J. Sese: Semi-supervised local Fisher discriminant analysis for dimensionality
+    reduction. Machine Learning 78, 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from ldsu import KSELF
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y[10::3] = -1
+    >>> KSELF(n_components=2).fit_transform(X, y).shape
+    (150, 2)
+    """
+
+    matrices = 10
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelFeatures._parameter_constraints,
+        "beta": [Interval(Real, 0, 1, closed="both")],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "local_neighbor": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_components: int | float | None = 100,
+        *,
+        beta: float = 0.1,
+        ridge: float = 0.001,
+        local_neighbor: int = 7,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | Literal["median"] = "median",
+        gamma_scale: float = 2.0,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            kernel=kernel,
+            gamma=gamma,
+            gamma_scale=gamma_scale,
+            degree=degree,
+            coef0=coef0,
+            kernel_params=kernel_params,
+            verbose=verbose,
+        )
+        self.beta = beta
+        self.ridge = ridge
+        self.local_neighbor = local_neighbor
+
+    def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self.beta + self.ridge == 0:
+            raise ValueError("KSELF with beta=0 needs ridge > 0: the local within-class scatter alone is singular.")
+        labelled = np.flatnonzero(codes >= 0)
+        W_lw, W_lb = local_fisher_weights(K[np.ix_(labelled, labelled)], codes[labelled], self.local_neighbor)
+        basis = KernelBasis.from_kernel_matrix(K, X, Kernel("precomputed"))
+        B = basis.coordinates
+        centred = B - B.mean(axis=0)
+        S_b = self.beta * (centred.T @ centred) + (1 - self.beta) * _scatter(B[labelled], W_lb)
+        S_w = (1 - self.beta) * _scatter(B[labelled], W_lw)
+        S_w.flat[:: basis.rank + 1] += self.beta + self.ridge
+        mu, T = generalized_eigh(S_b, S_w)
+        r = settle_n_components(self.n_components, basis.rank)
+        return mu[::-1][:r], basis.coefficients(T[:, ::-1][:, :r])
+
+
+def local_fisher_weights(K: np.ndarray, codes: np.ndarray, local_neighbor: int = 7) -> tuple[np.ndarray, np.ndarray]:
+    """Pair weights of the local scatters of m labelled points: ``W_lw = A / m_t`` and ``W_lb = A (1/m - 1/m_t)`` within
+    a class, 0 and 1/m between classes, ``A_ij = exp(-d_ij^2 / (sigma_i sigma_j))`` from kernel distances.
+    """
+    m = codes.shape[0]
+    W_lw = np.zeros((m, m))
+    W_lb = np.full((m, m), 1 / m) if m else np.zeros((0, 0))
+    for t, m_t in enumerate(class_counts(codes)):
+        members = np.flatnonzero(codes == t)
+        within = np.ix_(members, members)
+        diagonal = K[members, members]
+        D2 = kernel_squared_distances(K[within], diagonal, diagonal)
+        np.fill_diagonal(D2, 0)
+        sigma = np.sqrt(np.sort(D2, axis=1)[:, min(local_neighbor, m_t - 1)])
+        scale = np.outer(sigma, sigma)
+        A = np.where(scale > 0, np.exp(-D2 / np.where(scale > 0, scale, 1)), 0)
+        np.fill_diagonal(A, 1)
+        W_lw[within] = A / m_t
+        W_lb[within] = A * (1 / m - 1 / m_t)
+    return W_lw, W_lb
+
+
+def _scatter(B: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """``1/2 sum_ij W_ij (b_i - b_j)(b_i - b_j)^T = B^T (D - W) B``."""
+    return B.T @ (W.sum(axis=1)[:, None] * B - W @ B)

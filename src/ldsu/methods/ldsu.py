@@ -1,0 +1,235 @@
+"""Local discriminant structure uncovering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ldsu.filters import FILTERS
+from ldsu.graphs import class_laplacian
+from ldsu.kernels import Kernel
+from ldsu.methods._base import KernelFeatures
+from ldsu.progress import Stages
+from ldsu.solvers import MEMORY, SOLVERS, Settings
+from ldsu.spectrum import KernelBasis
+
+# What "auto" keeps of the rank with the paper's filter; the smooth filters keep every anchored feature.
+TRUNCATE_FRACTION = 0.5
+
+
+class LDSU(KernelFeatures):
+    """Features from many samples and few labels: ``min tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``.
+
+    K is the kernel matrix of all n samples, L_w the Laplacian of the graph that joins labelled points of one class,
+    and ``L = sum_i S_i H (G_i + theta I)^-1 H S_i^T`` the local discriminant Laplacian, with one term for each
+    sample's clique of nearest neighbours and G_i the clique's centred Gram matrix. Directions that are smooth on both
+    graphs have a small eigenvalue mu; the filter says what is kept of each.
+
+    Parameters
+    ----------
+    n_components : int, float, None or "auto", default="auto"
+        Features to keep: a count, a fraction of those there are, or all of them (None). There are as many as K has
+        rank with ``filter="truncate"`` (where all of them are kernel PCA rotated, whatever the other parameters), and
+        as many as there are anchors with the smooth filters. "auto" is 0.5 with "truncate" and all otherwise.
+    filter : {"tikhonov", "heat", "truncate"}, default="tikhonov"
+        "truncate" keeps the r smallest mu, as Algorithm 1 of the paper; "tikhonov" weighs each direction by ``1 / (1
+        + strength mu)`` and costs one linear solve; "heat" by ``exp(-strength mu)``. With the last two the features
+        are those of the filtered kernel seen from the anchors, without loss for a classifier trained on labelled
+        points.
+    strength : float, default=100.0
+        Of the smooth filters.
+    lam : float, default=1.0
+        Weight of the local discriminant graph against the same-class graph.
+    clique_size : int, default=3
+        k, samples in a clique, the sample itself included; at most n. 1 switches the local graph off.
+    theta : float, default=0.1
+        Ridge of the cliques, > 0.
+    scaling : {"relative", "absolute"}, default="relative"
+        "relative" makes the parameters mean the same on all data: theta in units of the mean clique scatter, L
+        divided by the mean of its diagonal, strength by the mean diagonal of K. "absolute" takes the paper's formulas
+        as they stand.
+    cliques : {"auto", "input", "kernel"}, default="auto"
+        Space of neighbours and cliques. "auto" is the input space for rbf and linear, whose neighbours are Euclidean,
+        and the kernel's feature space for every other kernel.
+    min_anchors : int, default=50
+        With a smooth filter and fewer labelled samples than this, landmarks are added as anchors.
+    solver : {"exact"}, default="exact"
+        How the problem is solved.
+    store_graphs : bool, default=False
+        Keep the two Laplacians as `class_laplacian_` and `clique_laplacian_`.
+    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
+        Kernel. A callable takes two rows and returns a number.
+    gamma : float or "median", default="median"
+        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
+        `ldsu.kernels.median_gamma`.
+    gamma_scale : float, default=2.0
+        Factor of the "median" rule.
+    degree : float, default=3
+        Degree of poly.
+    coef0 : float, default=1
+        Constant of poly.
+    kernel_params : dict, optional
+        Further arguments of a callable kernel.
+    verbose : bool, default=False
+        Write a line to standard error for each stage of `fit`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n, r)
+        Coefficients: features are ``k(x, X) @ coef_``.
+    eigenvalues_ : ndarray of shape (r,)
+        With "truncate" the kept mu, ascending; otherwise the variances of the features over the anchors, descending.
+    anchors_ : ndarray of int or None
+        Rows of X that the features of a smooth filter are anchored at: the labelled ones first.
+    gamma_ : float or None
+        The bandwidth used.
+    theta_ : float
+        The ridge used, in the units of the cliques' space.
+    clique_size_ : int
+        The clique size used.
+    class_laplacian_, clique_laplacian_ : sparse arrays of shape (n, n)
+        L_w, and L as lam multiplies it. Only with ``store_graphs=True``.
+    classes_ : ndarray of shape (c,)
+        The labels seen.
+    timings_ : dict of str to float
+        Seconds of each stage of `fit`.
+
+    See Also
+    --------
+    LDSUClassifier : These features and a linear classifier in one.
+    KernelBasis : Fit many times with other labels or parameters without decomposing the kernel again.
+
+    References
+    ----------
+    S. Wang, F. Nie, X. Chang, X. Li, Q. Z. Sheng, L. Yao: Uncovering locally discriminative structure for feature
+    analysis. ECML PKDD 2016.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from ldsu import LDSU
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[100:] = -1
+    >>> LDSU().fit(X, y).transform(X[:5]).shape
+    (5, 100)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelFeatures._parameter_constraints,
+        "n_components": [*KernelFeatures._parameter_constraints["n_components"], StrOptions({"auto"})],
+        "filter": [StrOptions(set(FILTERS))],
+        "strength": [Interval(Real, 0, None, closed="left")],
+        "lam": [Interval(Real, 0, None, closed="left")],
+        "clique_size": [Interval(Integral, 1, None, closed="left")],
+        "theta": [Interval(Real, 0, None, closed="neither")],
+        "scaling": [StrOptions({"relative", "absolute"})],
+        "cliques": [StrOptions({"auto", "input", "kernel"})],
+        "min_anchors": [Interval(Integral, 1, None, closed="left")],
+        "solver": [StrOptions(set(SOLVERS))],
+        "store_graphs": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = "auto",
+        *,
+        filter: str = "tikhonov",
+        strength: float = 100.0,
+        lam: float = 1.0,
+        clique_size: int = 3,
+        theta: float = 0.1,
+        scaling: str = "relative",
+        cliques: str = "auto",
+        min_anchors: int = 50,
+        solver: str = "exact",
+        store_graphs: bool = False,
+        kernel: str | Callable[..., float] = "rbf",
+        gamma: float | Literal["median"] = "median",
+        gamma_scale: float = 2.0,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            kernel=kernel,
+            gamma=gamma,
+            gamma_scale=gamma_scale,
+            degree=degree,
+            coef0=coef0,
+            kernel_params=kernel_params,
+            verbose=verbose,
+        )
+        self.filter = filter
+        self.strength = strength
+        self.lam = lam
+        self.clique_size = clique_size
+        self.theta = theta
+        self.scaling = scaling
+        self.cliques = cliques
+        self.min_anchors = min_anchors
+        self.solver = solver
+        self.store_graphs = store_graphs
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, *, basis: KernelBasis | None = None) -> Self:
+        """Learn the features.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Samples, labelled and unlabelled; with ``kernel="precomputed"`` the kernel matrix (n, n).
+        y : array-like of shape (n,), optional
+            Labels; -1, None, NaN or pandas.NA where there is none. Without any label the features are unsupervised.
+        basis : KernelBasis, optional
+            The decomposed kernel matrix of these samples, to save decomposing it again.
+
+        Returns
+        -------
+        self : object
+        """
+        return self._fit(X, y, basis=basis)
+
+    def _learn(
+        self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None
+    ) -> None:
+        n = X.shape[0]
+        settings = self._settings(n, kernel)
+        self._require_memory(n, MEMORY[self.solver](n, settings))
+        if basis is not None:
+            basis.check_matches(X, kernel)
+        solution = SOLVERS[self.solver](X, codes, kernel, settings, basis=basis, stages=stages)
+        self.coef_ = solution.coefficients
+        self.eigenvalues_ = solution.eigenvalues
+        self.anchors_ = solution.anchors
+        self.theta_ = solution.theta
+        self.clique_size_ = settings.clique_size
+        self.feature_map_: Callable[[Any], np.ndarray] = solution.feature_map
+        if self.store_graphs:
+            self.class_laplacian_ = class_laplacian(codes)
+            self.clique_laplacian_ = solution.clique_laplacian
+
+    def _settings(self, n: int, kernel: Kernel) -> Settings:
+        n_components = self.n_components
+        if isinstance(n_components, str):  # "auto"
+            n_components = TRUNCATE_FRACTION if self.filter == "truncate" else None
+        in_kernel_space = self.cliques == "kernel" or (self.cliques == "auto" and not kernel.in_input_space)
+        if self.cliques == "input" and kernel.name == "precomputed":
+            raise ValueError("With a precomputed kernel there is no input space: use cliques='kernel' or 'auto'.")
+        return Settings(
+            clique_size=self._at_most(self.clique_size, n, "clique_size"),
+            cliques_in_kernel_space=in_kernel_space,
+            theta=float(self.theta),
+            relative=self.scaling == "relative",
+            lam=float(self.lam),
+            filter=self.filter,
+            strength=float(self.strength),
+            n_components=n_components,
+            min_anchors=self.min_anchors,
+        )

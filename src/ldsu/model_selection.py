@@ -1,0 +1,180 @@
+"""Cross-validation and scores for labels with holes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import average_precision_score, get_scorer
+from sklearn.model_selection import BaseCrossValidator, RepeatedStratifiedKFold
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from ldsu.labels import class_counts, encode_labels
+
+
+class FewLabelKFold(BaseCrossValidator):
+    """Fold the labelled rows, class by class; every unlabelled row is in every training set.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Folds; no class may have fewer labels.
+    n_repeats : int, default=1
+        How often to fold anew.
+    random_state : int, default=0
+        Seed of the shuffles.
+
+    Examples
+    --------
+    >>> from ldsu import FewLabelKFold
+    >>> y = [0, 0, 1, 1, -1, -1]
+    >>> for train, test in FewLabelKFold(n_splits=2).split(y, y):
+    ...     print(train, test)
+    [0 3 4 5] [1 2]
+    [1 2 4 5] [0 3]
+    """
+
+    def __init__(self, n_splits: int = 5, *, n_repeats: int = 1, random_state: int = 0) -> None:
+        self.n_splits = n_splits
+        self.n_repeats = n_repeats
+        self.random_state = random_state
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield training and test rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,)
+            Labels; -1, None, NaN or pandas.NA where there is none.
+        groups : object
+            Ignored.
+
+        Yields
+        ------
+        train, test : ndarrays of int
+            `test` holds labelled rows only.
+        """
+        if y is None:
+            raise ValueError("FewLabelKFold folds labels: pass y.")
+        if self.n_splits < 2:
+            raise ValueError(f"n_splits={self.n_splits}, but folding needs at least 2.")
+        codes, classes = encode_labels(y, _num_samples(X))
+        if classes.size == 0:
+            raise ValueError("FewLabelKFold found no label in y: every entry is -1, None or NaN.")
+        counts = class_counts(codes)
+        if counts.min() < self.n_splits:
+            rare = int(counts.argmin())
+            advice = f"Use n_splits<={counts[rare]}" if counts[rare] > 1 else "One label cannot be held out"
+            raise ValueError(
+                f"Class {classes[rare]!r} has {counts[rare]} labelled point(s), fewer than n_splits={self.n_splits}. "
+                f"{advice}, or label more points."
+            )
+        labelled = np.flatnonzero(codes >= 0)
+        folds = RepeatedStratifiedKFold(
+            n_splits=self.n_splits, n_repeats=self.n_repeats, random_state=self.random_state
+        )
+        for _, held_out in folds.split(labelled, codes[labelled]):
+            test = labelled[held_out]
+            train = np.ones(codes.shape[0], dtype=bool)
+            train[test] = False
+            yield np.flatnonzero(train), test
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Training and test sets that `split` yields."""
+        return self.n_splits * self.n_repeats
+
+
+def mean_average_precision(y_true: Any, y_score: Any, *, classes: Any = None) -> float:
+    """Mean over classes of the average precision of ranking that class's points first.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,)
+        Labels; rows with -1, None, NaN or pandas.NA are left out.
+    y_score : array-like of shape (n, c), or (n,) for two classes
+        Scores, a column a class; one column ranks the second class, and its negative the first.
+    classes : array-like of shape (c,), optional
+        The classes of the columns, a fitted classifier's `classes_`. Default: the sorted labels of `y_true`.
+
+    Returns
+    -------
+    score : float
+        Classes without a labelled row are left out of the mean.
+
+    Examples
+    --------
+    >>> from ldsu import mean_average_precision
+    >>> mean_average_precision(["a", "b", None, "a"], [-2.0, 1.0, 9.0, 1.5])
+    0.6666666666666666
+    """
+    y_score = np.asarray(y_score, dtype=np.float64)
+    codes, present = encode_labels(y_true, y_score.shape[0])
+    if present.size == 0:
+        raise ValueError("y_true holds no label, so there is nothing to score against.")
+    classes = present if classes is None else np.asarray(classes)
+    if y_score.ndim == 1:
+        y_score = np.column_stack([-y_score, y_score])
+    if y_score.shape[1] != classes.shape[0]:
+        raise ValueError(
+            f"y_score has {y_score.shape[1]} column(s) for {classes.shape[0]} class(es): {classes.tolist()}. "
+            "Pass classes=, in the order of the columns."
+        )
+    column_of = {label: column for column, label in enumerate(classes.tolist())}
+    unknown = [label for label in present.tolist() if label not in column_of]
+    if unknown:
+        raise ValueError(f"y_true holds labels without a column of scores: {unknown}.")
+    rows = codes >= 0
+    return float(
+        np.mean(
+            [
+                average_precision_score(codes[rows] == code, y_score[rows, column_of[label]])
+                for code, label in enumerate(present.tolist())
+            ]
+        )
+    )
+
+
+def mean_average_precision_scorer(estimator: Any, X: Any, y: Any) -> float:
+    """Score a fitted classifier by `mean_average_precision` of its decision function (or probabilities).
+
+    For ``GridSearchCV(scoring=mean_average_precision_scorer)``.
+    """
+    scores = estimator.decision_function(X) if hasattr(estimator, "decision_function") else estimator.predict_proba(X)
+    if scores.ndim == 2 and scores.shape[1] == 1:
+        scores = scores[:, 0]
+    return mean_average_precision(y, scores, classes=estimator.classes_)
+
+
+class LabelledScorer:
+    """Any scikit-learn scorer, over the labelled rows only.
+
+    Parameters
+    ----------
+    scoring : str or callable, default="accuracy"
+        A scorer, or the name of one.
+
+    Examples
+    --------
+    >>> from sklearn.dummy import DummyClassifier
+    >>> from ldsu import LabelledScorer
+    >>> model = DummyClassifier(strategy="constant", constant=1).fit([[0], [0]], [0, 1])
+    >>> LabelledScorer("accuracy")(model, [[0], [0], [0]], [1, -1, 1])
+    1.0
+    """
+
+    def __init__(self, scoring: Any = "accuracy") -> None:
+        self.scoring = scoring
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Score `estimator` on the rows of X whose y is a label."""
+        codes, classes = encode_labels(y, _num_samples(X))
+        rows = np.flatnonzero(codes >= 0)
+        if rows.size == 0:
+            raise ValueError("y holds no label, so there is nothing to score against.")
+        return float(get_scorer(self.scoring)(estimator, _safe_indexing(X, rows), classes[codes[rows]]))
+
+    def __repr__(self) -> str:
+        return f"LabelledScorer({self.scoring!r})"

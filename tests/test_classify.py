@@ -1,0 +1,151 @@
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC, LinearSVC
+
+from conftest import few_labels
+from ldsu import KPCA, LDSU, METHODS, BlockScaler, LabelledOnly, LDSUClassifier, mean_average_precision
+
+
+@pytest.fixture(scope="module")
+def split_digits():
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = X[order], y[order]
+    return X[:900], y[:900], X[900:], y[900:]
+
+
+def test_labelled_only_trains_on_labelled_rows(digits):
+    X, y = digits
+    rows = y >= 0
+    ours = LabelledOnly(LogisticRegression()).fit(X, y)
+    theirs = LogisticRegression().fit(X[rows], y[rows])
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X))
+    np.testing.assert_allclose(ours.predict_log_proba(X), theirs.predict_log_proba(X))
+    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X))
+    assert -1 not in ours.classes_
+
+
+def test_labelled_only_passes_weights_of_labelled_rows(digits):
+    X, y = digits
+    weight = np.random.default_rng(0).random(len(y))
+    rows = y >= 0
+    ours = LabelledOnly(LogisticRegression()).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(ours.estimator_.coef_, LogisticRegression().fit(X[rows], y[rows], weight[rows]).coef_)
+
+
+def test_labelled_only_has_the_methods_of_its_estimator():
+    assert not hasattr(LabelledOnly(LinearSVC()), "predict_proba")
+    assert hasattr(LabelledOnly(LinearSVC()), "decision_function")
+    assert hasattr(LabelledOnly(LogisticRegression()), "predict_proba")
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, pd.DataFrame, scipy.sparse.csr_array])
+def test_labelled_only_reads_every_container(digits, wrap):
+    X, y = digits
+    names = np.array([f"d{v}" if v >= 0 else None for v in y], dtype=object)
+    model = LabelledOnly(LogisticRegression()).fit(wrap(X), names)
+    assert set(model.predict(wrap(X))) <= {f"d{v}" for v in range(10)}
+
+
+def test_no_labels_are_an_error():
+    for model in (LabelledOnly(LinearSVC()), LDSUClassifier()):
+        with pytest.raises(ValueError, match=r"no label|at least 2 classes"):
+            model.fit(np.eye(4), [-1] * 4)
+        with pytest.raises(ValueError, match="requires y"):
+            model.fit(np.eye(4), None)
+
+
+def test_pipeline_with_holes_in_y_equals_the_steps_by_hand(digits):
+    X, y = digits
+    pipeline = make_pipeline(LDSU(), BlockScaler(), LabelledOnly(LinearSVC(C=10.0, random_state=0))).fit(X, y)
+    Z = LDSU().fit(X, y).transform(X)
+    Z = Z / np.sqrt(np.mean(np.sum(Z**2, axis=1)))
+    svm = LinearSVC(C=10.0, random_state=0).fit(Z[y >= 0], y[y >= 0])
+    np.testing.assert_allclose(pipeline.decision_function(X), svm.decision_function(Z), atol=1e-8)
+
+
+def test_one_label_a_class_is_not_called_a_regression_problem(recwarn):
+    X, y = load_digits(return_X_y=True)
+    few = few_labels(y[:300], 1)
+    LDSUClassifier().fit(X[:300], few)
+    LabelledOnly(LinearSVC()).fit(X[:300], few)
+    assert not [w for w in recwarn if "regression" in str(w.message)]
+
+
+def test_classifier_is_its_steps_and_standardisation(digits):
+    X, y = digits
+    model = LDSUClassifier(KPCA(20), RidgeClassifier(alpha=0.5)).fit(X, y)
+    Z = KPCA(20).fit(X).transform(X)
+    Z /= np.sqrt(np.mean(np.sum(Z**2, axis=1)))
+    raw = RidgeClassifier(alpha=0.5).fit(Z[y >= 0], y[y >= 0]).decision_function(Z)
+    expected = (raw - raw[y < 0].mean(axis=0)) / raw[y < 0].std(axis=0)
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-8)
+    np.testing.assert_array_equal(model.predict(X), expected.argmax(axis=1))
+
+
+def test_standardising_changes_no_ranking_and_improves_decisions(split_digits):
+    X, y, X_new, y_new = split_digits
+    accuracy = {True: [], False: []}
+    for seed in range(5):
+        few = few_labels(y, 1, seed)
+        models = {s: LDSUClassifier(standardize_scores=s).fit(X, few) for s in (True, False)}
+        maps = [mean_average_precision(y_new, m.decision_function(X_new)) for m in models.values()]
+        assert maps[0] == pytest.approx(maps[1], abs=1e-12)
+        for s, model in models.items():
+            accuracy[s].append(model.score(X_new, y_new))
+    assert np.mean(accuracy[True]) > np.mean(accuracy[False]) + 0.05
+
+
+def test_without_unlabelled_rows_scores_stay_raw(digits):
+    X, _ = digits
+    y = np.arange(len(X)) % 3
+    model = LDSUClassifier().fit(X, y)
+    np.testing.assert_array_equal(model.score_mean_, 0)
+    np.testing.assert_array_equal(model.score_scale_, 1)
+
+
+def test_two_classes_give_one_score_and_predict_follows_its_sign(digits):
+    X, y = digits
+    binary = np.where(y < 0, -1, y % 2)
+    names = np.array([None, "even", "odd"], dtype=object)[binary + 1]
+    model = LDSUClassifier().fit(X, names)
+    scores = model.decision_function(X)
+    assert scores.shape == (len(X),)
+    np.testing.assert_array_equal(model.predict(X), np.where(scores > 0, "odd", "even"))
+
+
+def test_transduction_keeps_given_labels_and_predicts_the_rest(digits):
+    X, y = digits
+    model = LDSUClassifier().fit(X, y)
+    np.testing.assert_array_equal(model.transduction_[y >= 0], y[y >= 0])
+    np.testing.assert_array_equal(model.transduction_[y < 0], model.predict(X)[y < 0])
+
+
+def test_score_ignores_unlabelled_rows(digits):
+    X, y = digits
+    model = LDSUClassifier().fit(X, y)
+    rows = y >= 0
+    assert model.score(X, y) == np.mean(model.predict(X[rows]) == y[rows])
+    with pytest.raises(ValueError, match="nothing to score"):
+        model.score(X, np.full(len(X), -1))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_serves_as_features(digits, name):
+    X, y = digits
+    model = LDSUClassifier(METHODS[name](), SVC(kernel="linear", decision_function_shape="ovr")).fit(X, y)
+    assert model.decision_function(X).shape == (len(X), 10)
+
+
+def test_few_labels_suffice_on_digits(split_digits):
+    X, y, X_new, y_new = split_digits
+    accuracy = np.mean([LDSUClassifier().fit(X, few_labels(y, 5, s)).score(X_new, y_new) for s in range(3)])
+    plain = np.mean([LabelledOnly(SVC(C=10.0)).fit(X, few_labels(y, 5, s)).score(X_new, y_new) for s in range(3)])
+    assert accuracy > 0.93
+    assert accuracy > plain + 0.03

@@ -1,0 +1,182 @@
+"""Data that break other packages: a clear error or a documented result, never complex numbers, NaN, a LAPACK error."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+
+from ldsu import LDSU, METHODS, EnFS, LDSUClassifier
+
+RNG = np.random.default_rng(0)
+SETTINGS = [
+    *[cls() for cls in METHODS.values()],
+    LDSU(filter="truncate"),
+    LDSU(filter="heat"),
+    LDSU(kernel="linear"),
+    LDSU(kernel="linear", filter="truncate"),
+    LDSU(kernel="poly", filter="truncate"),
+    LDSU(kernel="cosine"),
+    LDSUClassifier(),
+]
+every_setting = pytest.mark.parametrize("method", SETTINGS, ids=repr)
+
+
+def labels(n, c=3, per_class=2):
+    y = np.full(n, -1)
+    y[: c * per_class] = np.arange(c * per_class) % c
+    return y
+
+
+def features_or_scores(model, X):
+    out = model.decision_function(X) if isinstance(model, LDSUClassifier) else model.transform(X)
+    return out.toarray() if scipy.sparse.issparse(out) else out
+
+
+def duplicates():
+    return np.repeat(RNG.standard_normal((8, 4)), 5, axis=0)
+
+
+HOSTILE = {
+    "duplicate rows": (duplicates(), labels(40)),
+    "all rows equal": (np.ones((12, 3)), labels(12)),
+    "all zeros": (np.zeros((12, 3)), labels(12)),
+    "constant columns": (np.hstack([RNG.standard_normal((30, 2)), np.ones((30, 4))]), labels(30)),
+    "one column": (RNG.standard_normal((30, 1)), labels(30)),
+    "rank one": (np.outer(RNG.standard_normal(30), np.ones(5)), labels(30)),
+    "d much larger than n": (RNG.standard_normal((200, 50_000)), labels(200)),
+    "d much larger than n, sparse": (
+        scipy.sparse.random_array((200, 50_000), density=1e-3, rng=1).tocsr(),
+        labels(200),
+    ),
+    "two points": (np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([0, 1])),
+    "three points": (np.array([[0.0, 1.0], [1.0, 0.0], [5.0, 5.0]]), np.array([0, 1, -1])),
+    "far outlier": (np.vstack([RNG.standard_normal((29, 3)), [[1e6, 1e6, 1e6]]]), labels(30)),
+    "columns of very different size": (RNG.standard_normal((30, 3)) * [1e-8, 1.0, 1e8], labels(30)),
+    "large values": (RNG.standard_normal((30, 3)) * 1e70, labels(30)),
+    "small values": (RNG.standard_normal((30, 3)) * 1e-70, labels(30)),
+    "labels against the data": (np.repeat(np.eye(3), 10, axis=0), np.arange(30) % 3),
+}
+
+
+@every_setting
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_data_give_finite_real_features(method, case):
+    X, y = HOSTILE[case]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*more than the data allow")
+        warnings.filterwarnings("ignore", message="EnFS stopped after")
+        model = clone(method).fit(X, y)
+    out = features_or_scores(model, X)
+    assert np.isrealobj(out)
+    assert np.all(np.isfinite(out))
+
+
+@every_setting
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_refused(method, bad):
+    X = RNG.standard_normal((20, 3))
+    model = clone(method).fit(X, labels(20))
+    X[3, 1] = bad
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        clone(method).fit(X, labels(20))
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        features_or_scores(model, X)
+
+
+@every_setting
+def test_values_whose_squares_overflow_are_refused_by_name(method):
+    X = RNG.standard_normal((20, 3))
+    X[0, 0] = 1e155
+    with pytest.raises(ValueError, match=r"1e\+155.*Rescale the data"):
+        clone(method).fit(X, labels(20))
+
+
+@every_setting
+@pytest.mark.parametrize("scale", [1e150, 1e-150])
+def test_the_ends_of_the_range_work_or_are_refused_by_name(method, scale):
+    X = RNG.standard_normal((20, 3)) * scale
+    try:
+        model = clone(method).fit(X, labels(20))
+    except ValueError as error:
+        assert "Rescale" in str(error) or "rescale X" in str(error)  # noqa: PT017
+    else:
+        assert np.all(np.isfinite(features_or_scores(model, X)))
+
+
+@pytest.mark.parametrize("k", [60, 61, 1000])
+@pytest.mark.parametrize("filter", ["truncate", "tikhonov"])
+def test_cliques_of_all_points_work_and_larger_ones_are_cut_with_a_warning(blobs, k, filter):
+    X, y = blobs
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = LDSU(clique_size=k, filter=filter).fit(X, y)
+    assert model.clique_size_ == 60
+    assert any("clique_size" in str(w.message) and "uses 60" in str(w.message) for w in caught) == (k > 60)
+
+
+def test_neighbours_beyond_the_data_are_cut_with_a_warning(blobs):
+    X, y = blobs
+    for name in ("KSDA", "KLPP"):
+        with pytest.warns(UserWarning, match="n_neighbors=500"):
+            METHODS[name](n_neighbors=500).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"theta": 0.0}, "'theta' parameter of LDSU must be a float in the range"),
+        ({"theta": -1.0}, "'theta' parameter"),
+        ({"lam": -1.0}, "'lam' parameter"),
+        ({"gamma": 0.0}, "'gamma' parameter"),
+        ({"clique_size": 0}, "'clique_size' parameter"),
+        ({"n_components": 0}, "'n_components' parameter"),
+        ({"n_components": 1.5}, "'n_components' parameter"),
+        ({"kernel": "sigmoid"}, "'kernel' parameter"),
+        ({"filter": "sharp"}, "'filter' parameter"),
+        ({"solver": "magic"}, "'solver' parameter"),
+    ],
+)
+def test_parameters_out_of_range_are_named(blobs, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        LDSU(**parameters).fit(*blobs)
+
+
+def test_a_kernel_that_is_not_one_is_refused_with_its_worst_eigenvalue(blobs):
+    X, y = blobs
+    K = X @ X.T - 50 * np.eye(len(X))
+    lowest = np.linalg.eigvalsh(K)[0]
+    for method in (LDSU(), LDSU(filter="truncate"), METHODS["KPCA"]()):
+        method.set_params(kernel="precomputed")
+        with pytest.raises(ValueError, match=f"most negative eigenvalue is {lowest:.6g}".replace("+", r"\+")):
+            method.fit(K, y)
+    with pytest.raises(ValueError, match="must be square"):
+        LDSU(kernel="precomputed").fit(K[:, :10], y)
+
+
+def test_a_kernel_function_that_fails_is_named(blobs):
+    X, y = blobs
+    with pytest.raises(ValueError, match="kernel function failed"):
+        LDSU(kernel=lambda x: 1.0).fit(X, y)
+    with pytest.raises(ValueError, match="returned NaN"):
+        LDSU(kernel=lambda x, y: np.nan).fit(X, y)
+
+
+@pytest.mark.parametrize("strength", [1e10, 1e100, 1e300])
+@pytest.mark.parametrize("filter", ["tikhonov", "heat"])
+def test_extreme_strength_gives_finite_features_or_a_named_error(blobs, strength, filter):
+    X, y = blobs
+    try:
+        Z = LDSU(filter=filter, strength=strength).fit_transform(X, y)
+    except ValueError as error:
+        assert "strength" in str(error)  # noqa: PT017
+    else:
+        assert np.all(np.isfinite(Z))
+
+
+def test_far_new_points_get_finite_features(blobs):
+    X, y = blobs
+    for method in METHODS.values():
+        if method is not EnFS:
+            assert np.all(np.isfinite(method().fit(X, y).transform(X + 1e7)))

@@ -1,0 +1,249 @@
+"""What the methods promise about rows, labels, dtypes, threads and containers."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.linear_model import RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_limits
+
+from conftest import few_labels
+from ldsu import KDA, LDSU, METHODS, KernelBasis, LabelledOnly, LDSUClassifier
+
+TRANSFORMERS = [
+    *[cls() for cls in METHODS.values()],
+    LDSU(filter="truncate"),
+    LDSU(filter="heat"),
+    LDSU(kernel="cosine", filter="truncate"),
+]
+NEEDS_LABELS = ("KDA", "KSDA", "EnFS")
+every_method = pytest.mark.parametrize("method", TRANSFORMERS, ids=repr)
+
+
+def assert_close(ours, theirs, atol):
+    np.testing.assert_allclose(ours, theirs, atol=atol * max(1.0, np.abs(theirs).max()))
+
+
+@every_method
+def test_permuting_rows_permutes_features(digits, method):
+    X, y = digits
+    order = np.random.default_rng(1).permutation(len(X))
+    straight = clone(method).fit_transform(X, y)
+    permuted = clone(method).fit_transform(X[order], y[order])
+    assert_close(permuted, straight[order], 1e-7)
+
+
+@every_method
+def test_fit_transform_is_fit_then_transform(digits, method):
+    X, y = digits
+    assert_close(clone(method).fit_transform(X, y), clone(method).fit(X, y).transform(X), 1e-8)
+
+
+@every_method
+def test_transform_of_a_row_does_not_depend_on_its_company(digits, method):
+    X, y = digits
+    model = clone(method).fit(X, y)
+    assert_close(np.vstack([model.transform(X[i : i + 1]) for i in range(9)]), model.transform(X)[:9], 1e-9)
+
+
+@every_method
+def test_two_fits_are_equal_to_the_bit(digits, method):
+    X, y = digits
+    np.testing.assert_array_equal(clone(method).fit_transform(X, y), clone(method).fit_transform(X, y))
+
+
+@every_method
+def test_thread_count_does_not_change_the_result(digits, method):
+    X, y = digits
+    with threadpool_limits(1):
+        single = clone(method).fit_transform(X, y)
+    assert_close(clone(method).fit_transform(X, y), single, 1e-6)
+
+
+@every_method
+def test_label_names_do_not_matter(digits, method):
+    X, y = digits
+    names = np.array([f"class {label}" if label >= 0 else None for label in y], dtype=object)
+    np.testing.assert_array_equal(clone(method).fit_transform(X, names), clone(method).fit_transform(X, y))
+
+
+@every_method
+def test_all_labelled_and_one_label_a_class_work(digits, method):
+    X, _ = digits
+    full = np.arange(len(X)) % 4
+    single = np.full(len(X), -1)
+    single[:4] = range(4)
+    for labels in (full, single):
+        assert np.all(np.isfinite(clone(method).fit_transform(X, labels)))
+
+
+@every_method
+@pytest.mark.parametrize("labels", [None, "all -1"])
+def test_without_labels_a_method_works_or_says_why_not(digits, method, labels):
+    X, y = digits
+    y = None if labels is None else np.full_like(y, -1)
+    if type(method).__name__ in NEEDS_LABELS:
+        with pytest.raises(ValueError, match=r"requires y|needs labels of at least 2 classes"):
+            clone(method).fit(X, y)
+    else:
+        assert np.all(np.isfinite(clone(method).fit_transform(X, y)))
+
+
+@every_method
+def test_one_class_works_or_is_named(digits, method):
+    X, y = digits
+    one = np.where(y == 3, 3, -1)
+    if type(method).__name__ in NEEDS_LABELS:
+        with pytest.raises(ValueError, match=r"at least 2 classes, but y has 1"):
+            clone(method).fit(X, one)
+    else:
+        assert np.all(np.isfinite(clone(method).fit_transform(X, one)))
+
+
+@every_method
+def test_signs_are_fixed_by_the_largest_entry(digits, method):
+    X, y = digits
+    model = clone(method).fit(X, y)
+    if hasattr(model, "coef_"):
+        anchored = getattr(model, "anchors_", None) is not None
+        columns = model.transform(X[model.anchors_]) if anchored else model.coef_
+        assert np.all(columns[np.abs(columns).argmax(axis=0), np.arange(columns.shape[1])] > 0)
+
+
+@every_method
+def test_float32_stays_float32_and_means_the_same(digits, method):
+    X, y = digits
+    exact = LDSUClassifier(clone(method)).fit(X, y).decision_function(X)
+    single = clone(method).fit(X.astype(np.float32), y)
+    assert single.transform(X.astype(np.float32)).dtype == np.float32
+    scores = LDSUClassifier(clone(method)).fit(X.astype(np.float32), y).decision_function(X.astype(np.float32))
+    assert np.corrcoef(scores.ravel(), exact.ravel())[0, 1] > 0.999
+
+
+@every_method
+@pytest.mark.parametrize("container", ["pandas", "polars", "csr_array", "csr_matrix", "list"])
+def test_every_container_gives_the_same_features(digits, method, container):
+    X, y = digits
+    names = [f"pixel{i}" for i in range(X.shape[1])]
+    wrapped = {
+        "pandas": lambda: pd.DataFrame(X, columns=names),
+        "polars": lambda: pl.DataFrame(X, schema=names),
+        "csr_array": lambda: scipy.sparse.csr_array(X),
+        "csr_matrix": lambda: scipy.sparse.csr_matrix(X),
+        "list": lambda: X.tolist(),
+    }[container]()
+    features = clone(method).fit(wrapped, y).transform(wrapped)
+    features = features.toarray() if scipy.sparse.issparse(features) else np.asarray(features)
+    assert_close(features, clone(method).fit_transform(X, y), 1e-7)
+
+
+@every_method
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_set_output_names_the_features(digits, method, library):
+    X, y = digits
+    frame = pd.DataFrame(X, columns=[f"pixel{i}" for i in range(X.shape[1])])
+    model = clone(method).set_output(transform=library).fit(frame, y)
+    result = model.transform(frame)
+    assert list(result.columns) == list(model.get_feature_names_out())
+    assert len(set(result.columns)) == result.shape[1]
+
+
+@every_method
+def test_the_callers_arrays_are_left_alone(digits, method):
+    X, y = digits
+    X_before, y_before = X.copy(), y.copy()
+    X.flags.writeable = y.flags.writeable = False
+    clone(method).fit(X, y).transform(X)
+    np.testing.assert_array_equal(X, X_before)
+    np.testing.assert_array_equal(y, y_before)
+
+
+def test_a_precomputed_kernel_is_left_alone(digits):
+    X, y = digits
+    K = X @ X.T
+    before = K.copy()
+    for name, method in METHODS.items():
+        if name != "EnFS":
+            method(kernel="precomputed").fit(K, y).transform(K)
+    LDSU(kernel="precomputed", filter="truncate").fit(K, y)
+    KernelBasis.from_data(K, kernel="precomputed")
+    np.testing.assert_array_equal(K, before)
+
+
+@pytest.mark.parametrize("filter", ["truncate", "tikhonov", "heat"])
+@pytest.mark.parametrize("kernel", ["rbf", "cosine", "precomputed"])
+def test_a_reused_basis_gives_the_same_features_without_decomposing_again(digits, filter, kernel):
+    X, y = digits
+    X = X @ X.T if kernel == "precomputed" else X
+    basis = KernelBasis.from_data(X, kernel=kernel)
+    for parameters in ({"lam": 0.1}, {"theta": 1.0}, {"clique_size": 5}, {"n_components": 7}):
+        model = LDSU(kernel=kernel, filter=filter, **parameters).fit(X, y, basis=basis)
+        assert "decompose kernel" not in model.timings_
+        fresh = LDSU(kernel=kernel, filter=filter, **parameters).fit(X, y)
+        assert_close(model.transform(X), fresh.transform(X), 1e-6)
+
+
+def test_a_basis_of_other_samples_or_another_kernel_is_refused(digits):
+    X, y = digits
+    basis = KernelBasis.from_data(X)
+    with pytest.raises(ValueError, match="other samples"):
+        LDSU().fit(X + 1, y, basis=basis)
+    with pytest.raises(ValueError, match="same kernel parameters"):
+        LDSU(gamma=0.3).fit(X, y, basis=basis)
+
+
+def test_few_labels_get_landmarks_and_many_get_none(digits):
+    X, y = digits
+    labelled = np.flatnonzero(y >= 0)
+    model = LDSU(min_anchors=50).fit(X, y)
+    assert model.anchors_.size == 50
+    np.testing.assert_array_equal(model.anchors_[: labelled.size], labelled)
+    assert LDSU(min_anchors=10).fit(X, y).anchors_.size == labelled.size
+    assert LDSU(min_anchors=10).fit(X).anchors_.size == 10
+
+
+def test_landmarks_change_nothing_a_classifier_sees(digits):
+    X, y = digits
+    few, many = (make_pipeline(LDSU(min_anchors=q), LabelledOnly(RidgeClassifier(alpha=0.1))) for q in (1, 80))
+    assert_close(few.fit(X, y).decision_function(X), many.fit(X, y).decision_function(X), 1e-6)
+
+
+def test_n_components_counts_and_fractions(digits):
+    X, y = digits
+    n = len(X)
+    for filter, available in (("truncate", n), ("tikhonov", 50)):
+        shapes = [LDSU(r, filter=filter).fit_transform(X, y).shape[1] for r in (1, 7, 0.5, 1.0, None, 10_000)]
+        assert shapes == [1, 7, available // 2, available, available, available]
+    assert KDA(3).fit_transform(X, y).shape == (n, 3)
+
+
+def test_fewer_components_are_a_prefix_of_more(digits):
+    X, y = digits
+    for method in (LDSU, lambda r, **kw: LDSU(r, filter="truncate", **kw)):
+        assert_close(method(5).fit_transform(X, y), method(20).fit_transform(X, y)[:, :5], 1e-9)
+
+
+def test_stages_are_timed_and_told(digits, capsys):
+    X, y = digits
+    model = LDSU(filter="truncate", verbose=True).fit(X, y)
+    assert {"kernel", "graphs", "decompose kernel", "decompose graphs"} <= set(model.timings_)
+    assert all(seconds >= 0 for seconds in model.timings_.values())
+    assert "[LDSU] decompose kernel" in capsys.readouterr().err
+
+
+def test_large_inputs_are_transformed_in_blocks(digits, monkeypatch):
+    X, y = digits
+    model = LDSU().fit(X, y)
+    whole = model.transform(X)
+    monkeypatch.setattr("ldsu.expansion.BLOCK_BYTES", 8 * len(X) * 7)
+    assert_close(model.transform(X), whole, 1e-12)
+
+
+def test_real_integers_and_ties_are_no_obstacle():
+    X, y = load_digits(return_X_y=True)
+    Z = LDSU(filter="truncate").fit(X[:200], few_labels(y[:200], 3)).transform(X)
+    assert np.all(np.isfinite(Z))
