@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
 
 KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
@@ -122,7 +123,7 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     if n > MEDIAN_ROWS:
         X = X[np.random.default_rng(0).choice(n, MEDIAN_ROWS, replace=False)]
     distances = -additive_chi2_kernel(_counts(X)) if kernel == "chi2" else euclidean_distances(X, squared=True)
-    pairs = distances[np.triu_indices(X.shape[0], k=1)].astype(np.float64)
+    pairs = squareform(distances, checks=False).astype(np.float64)
     typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
     return float(scale / (2 * typical)) if typical > 0 else float(scale)
 

@@ -1,0 +1,45 @@
+# Everything runs in .venv, which the first target that needs it makes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Small matrices are faster on one thread each; pytest-xdist uses the cores.
+TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+
+.PHONY: help demo test test-all lint format bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
+
+demo: $(READY) ## all methods on digits: a table, a picture, a report to open (under 2 minutes)
+	$(BIN)/python examples/demo.py --out demo
+
+test: $(READY) ## the tests, doctests included
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto
+
+test-all: $(READY) ## the tests and the slow checks on real data
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m ""
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## measure, and write rows under benchmarks/results (about half an hour)
+	$(BIN)/python benchmarks/exact.py
+	$(BIN)/python benchmarks/cliques.py
+	$(BIN)/python benchmarks/choices.py
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "ldsu needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean: ## remove the environment and everything generated
+	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache
