@@ -33,6 +33,7 @@ bench: $(READY) ## measure, and write rows under benchmarks/results (about half 
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/cliques.py
 	$(BIN)/python benchmarks/choices.py
+	$(BIN)/python benchmarks/scores.py
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -19,10 +19,12 @@ from sklearn.svm import LinearSVC
 
 from ldsu import LDSU, LDSUClassifier, mean_average_precision
 
+DATA_SETS = ["digits", "digits-unequal", "umist", "coil20", "usps", "yaleb", "pcmac", "pcmac-unequal"]
 SVM = LinearSVC(C=1.0, random_state=0, max_iter=20_000)
 SETTINGS = {
     "default": {},
     "raw scores": {"standardize_scores": False},
+    "standardised scores": {"standardize_scores": True},
     "linear SVM, C = 1": {"classifier": SVM},
     "ridge, alpha = 0.01": {"classifier": RidgeClassifier(alpha=0.01)},
     "ridge, alpha = 1": {"classifier": RidgeClassifier(alpha=1.0)},
@@ -90,11 +92,7 @@ def model(setting: dict, kernel: dict) -> LDSUClassifier:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--sets",
-        nargs="+",
-        default=["digits", "digits-unequal", "umist", "coil20", "usps", "yaleb", "pcmac", "pcmac-unequal"],
-    )
+    parser.add_argument("--sets", nargs="+", default=DATA_SETS)
     parser.add_argument("--labels", type=int, nargs="+", default=[1, 3, 10])
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))

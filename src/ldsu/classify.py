@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import (
@@ -19,15 +19,17 @@ from sklearn.base import (
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils._param_validation import HasMethods
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 
-from ldsu.labels import encode_labels
+from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 
-# Fewer unlabelled points a class than this say too little about the mean and deviation of its scores.
+# Fewer unlabelled points a class than this say too little about the median and deviation of its scores.
 MIN_UNLABELLED_PER_CLASS = 5
+# With this many labels a class raw scores decide nearly as well, and do not assume classes of similar size.
+MANY_LABELS_PER_CLASS = 10
 
 
 class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -212,9 +214,10 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     With few labels, scores rank well before they decide well: the scores of each class have a scale of their own, set
     by the density around its few labels, and the largest of them is often not the right one. Each class's score is
-    therefore standardised by its mean and deviation over the unlabelled training rows before the largest is taken.
-    That changes no ranking within a class. It leans towards classes of similar size: switch it off where they are
-    very unequal.
+    therefore standardised by its median and mean deviation over the unlabelled training rows before the largest is
+    taken. That changes no ranking within a class. It leans towards classes of similar size, which helps much with one
+    or three labels a class and little with ten, and harms where classes are very unequal: "auto" standardises where
+    it has much to give.
 
     Parameters
     ----------
@@ -223,8 +226,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     classifier : classifier, default=None
         Linear classifier with a `decision_function`, fitted to the features of the labelled rows after they were scaled
         as one block; None is ``RidgeClassifier(alpha=0.1)``.
-    standardize_scores : bool, default=True
-        Standardise as described, where there are at least five unlabelled rows a class.
+    standardize_scores : bool or "auto", default="auto"
+        Standardise as described. "auto" does so with three classes or more, fewer than ten labels a class (the median
+        class) and at least five unlabelled rows a class.
 
     Attributes
     ----------
@@ -232,8 +236,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         The labels seen.
     features_, scaler_, classifier_ : estimators
         The fitted steps.
-    score_mean_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
-        Subtracted from and divided into the raw scores.
+    score_center_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
+        The raw scores less the first, divided by the second, are the scores that decide.
     transduction_ : ndarray of shape (n,)
         Labels of the training rows: the given ones, and predictions elsewhere.
 
@@ -252,10 +256,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "features": [HasMethods(["fit", "transform"]), None],
         "classifier": [HasMethods(["fit", "decision_function"]), None],
-        "standardize_scores": ["boolean"],
+        "standardize_scores": ["boolean", StrOptions({"auto"})],
     }
 
-    def __init__(self, features: Any = None, classifier: Any = None, *, standardize_scores: bool = True) -> None:
+    def __init__(
+        self, features: Any = None, classifier: Any = None, *, standardize_scores: bool | Literal["auto"] = "auto"
+    ) -> None:
         self.features = features
         self.classifier = classifier
         self.standardize_scores = standardize_scores
@@ -290,8 +296,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         classifier = RidgeClassifier(alpha=0.1) if self.classifier is None else self.classifier
         self.classifier_ = LabelledOnly(classifier).fit(Z, codes)
         raw = self._raw_scores(Z)
-        self.score_mean_, self.score_scale_ = self._standardization(raw[codes < 0])
-        predicted = self._decide((raw - self.score_mean_) / self.score_scale_)
+        self.score_center_, self.score_scale_ = self._standardization(raw, codes)
+        predicted = self._decide((raw - self.score_center_) / self.score_scale_)
         self.transduction_ = self.classes_[np.where(codes >= 0, codes, predicted)]
         return self
 
@@ -308,7 +314,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         Z = self.scaler_.transform(np.asarray(self.features_.transform(X)))
-        scores = (self._raw_scores(Z) - self.score_mean_) / self.score_scale_
+        scores = (self._raw_scores(Z) - self.score_center_) / self.score_scale_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
@@ -330,12 +336,20 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         scores = np.asarray(self.classifier_.decision_function(Z))
         return scores.reshape(Z.shape[0], -1)
 
-    def _standardization(self, unlabelled_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        q, columns = unlabelled_scores.shape
-        if not self.standardize_scores or q < MIN_UNLABELLED_PER_CLASS * self.classes_.size:
-            return np.zeros(columns), np.ones(columns)
-        scale = unlabelled_scores.std(axis=0)
-        return unlabelled_scores.mean(axis=0), np.where(scale > 0, scale, 1.0)
+    def _standardization(self, raw: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        unlabelled = raw[codes < 0]
+        counts = class_counts(codes)
+        standardize = self.standardize_scores
+        if standardize == "auto":
+            few_labels = np.median(counts) < MANY_LABELS_PER_CLASS
+            standardize = bool(
+                few_labels and counts.size > 2 and len(unlabelled) >= MIN_UNLABELLED_PER_CLASS * counts.size
+            )
+        if not standardize or len(unlabelled) == 0:
+            return np.zeros(raw.shape[1]), np.ones(raw.shape[1])
+        center = np.median(unlabelled, axis=0)
+        scale = np.abs(unlabelled - center).mean(axis=0)
+        return center, np.where(scale > 0, scale, 1.0)
 
     @staticmethod
     def _decide(scores: np.ndarray) -> np.ndarray:
