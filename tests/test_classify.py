@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
@@ -136,6 +137,44 @@ def test_two_classes_give_one_score_and_predict_follows_its_sign(digits):
     scores = model.decision_function(X)
     assert scores.shape == (len(X),)
     np.testing.assert_array_equal(model.predict(X), np.where(scores > 0, "odd", "even"))
+
+
+def test_scores_that_are_not_one_for_each_class_are_refused(digits):
+    X, y = digits
+    three = np.where(y > 2, -1, y)
+    with pytest.raises(ValueError, match="one for each class against the rest"):
+        LDSUClassifier(classifier=SVC(kernel="linear", decision_function_shape="ovo")).fit(X, three)
+
+
+def test_sparse_features_can_be_classified(digits):
+    X, y = digits
+    sparse_X = scipy.sparse.csr_array(X)
+    model = LDSUClassifier(METHODS["EnFS"](), SVC(kernel="linear"))
+    dense, sparse = (clone(model).fit(Z, y) for Z in (X, sparse_X))
+    np.testing.assert_allclose(sparse.decision_function(sparse_X), dense.decision_function(X), atol=1e-6)
+
+
+def test_labelled_only_selects_the_columns_of_a_kernel_matrix(digits):
+    X, y = digits
+    rows = y >= 0
+    ours = LabelledOnly(SVC(kernel="precomputed")).fit(X @ X.T, y)
+    theirs = SVC(kernel="linear").fit(X[rows], y[rows])
+    np.testing.assert_allclose(ours.decision_function(X @ X.T), theirs.decision_function(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1.0, 1e15])
+def test_block_scaler_works_at_the_ends_of_single_precision(size):
+    X = (size * np.random.default_rng(0).standard_normal((20, 3))).astype(np.float32)
+    assert np.mean(np.sum(BlockScaler().fit_transform(X).astype(float) ** 2, axis=1)) == pytest.approx(1, rel=1e-5)
+
+
+def test_score_weighs_rows(digits):
+    X, y = digits
+    model = LDSUClassifier().fit(X, y)
+    wrong = np.where(np.arange(len(y)) < 60, (y + 1) % 10, y)
+    wrong[y < 0] = -1
+    weight = np.where(np.arange(len(y)) < 60, 0.0, 1.0)
+    assert model.score(X, wrong) < model.score(X, wrong, sample_weight=weight) == model.score(X[60:], y[60:])
 
 
 def test_transduction_keeps_given_labels_and_predicts_the_rest(digits):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 import references as ref
@@ -11,10 +12,12 @@ def problems():
     rng = np.random.default_rng(0)
     yield rng.standard_normal((40, 12)), np.arange(40) % 3
     yield rng.standard_normal((15, 30)), np.arange(15) % 3
+    X, y = load_digits(return_X_y=True)
+    yield X[:60] / 16, y[:60]
     yield rng.standard_normal((30, 6)) * [100, 10, 1, 1, 0.1, 0.01], np.arange(30) % 2
 
 
-@pytest.mark.parametrize(("X", "codes"), problems(), ids=["m > d", "d > m", "uneven columns"])
+@pytest.mark.parametrize(("X", "codes"), problems(), ids=["m > d", "d > m", "digits", "uneven columns"])
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (10.0, 0.0), (0.0, 3.0), (0.1, 0.1)])
 def test_minimum_is_that_of_an_independent_solver(X, codes, alpha, beta):
     Y = ref.enfs_targets(codes)

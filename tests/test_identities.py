@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
+from sklearn.datasets import load_digits
 from sklearn.decomposition import KernelPCA
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
 import references as ref
+from conftest import few_labels
 from ldsu import KPCA, LDSU, BlockScaler, LabelledOnly
 
 ABSOLUTE = {"scaling": "absolute", "gamma": 0.05}
@@ -121,6 +124,36 @@ def test_6_tikhonov_is_the_inverse_of_a_sum_and_both_roads_lead_to_it(blobs):
     np.testing.assert_array_equal(direct.anchors_, spectral.anchors_)
 
 
+def test_6_features_solve_the_generalised_problem_and_the_filtered_kernel_needs_no_square_roots(blobs):
+    X, y = blobs
+    K, L_w, L = kernel_and_graphs(X, y)
+    M = L_w + L
+    model = LDSU(20, filter="truncate", theta=1.0, **ABSOLUTE).fit(X, y)
+    v = model.transform(X)
+    np.testing.assert_allclose(M @ v, np.linalg.solve(K, v) * model.eigenvalues_, atol=1e-6)
+    labelled = np.flatnonzero(y >= 0)
+    for name, Kt in (
+        ("heat", K @ scipy.linalg.expm(-0.3 * M @ K)),
+        ("tikhonov", K @ np.linalg.inv(np.eye(len(X)) + 0.3 * M @ K)),
+    ):
+        Z = LDSU(filter=name, strength=0.3, theta=1.0, **ABSOLUTE).fit_transform(X, y)
+        np.testing.assert_allclose(Z[labelled] @ Z.T, Kt[labelled], atol=1e-7)
+
+
+@pytest.mark.parametrize("lam", [1e-4, 1e-3, 1e-2, 1.0])
+def test_truncation_reaches_the_optimum_of_the_papers_objective_on_eight_bit_pixels(lam):
+    """Eigenvalues then span many orders of magnitude, and none may be taken for another."""
+    X, y = load_digits(return_X_y=True)
+    X, few = 16.0 * X[:300], few_labels(y[:300], 5)
+    model = LDSU(150, filter="truncate", scaling="absolute", theta=1.0, lam=lam, store_graphs=True).fit(X, few)
+    M = model.class_laplacian_ + lam * model.clique_laplacian_
+    Z = model.transform(X)
+    K = ref.kernel_matrix("rbf", X, X, gamma=model.gamma_)
+    optimum = ref.ldsu_truncate(K, M.toarray(), 150)[0][:150].sum()
+    assert np.trace(Z.T @ (M @ Z)) == pytest.approx(optimum, rel=1e-4)
+    assert model.eigenvalues_.sum() == pytest.approx(optimum, rel=1e-4)
+
+
 def test_without_strength_the_smooth_filters_leave_the_kernel_alone(blobs):
     X, y = blobs
     K = ref.kernel_matrix("rbf", X, X, gamma=0.05)
@@ -128,6 +161,17 @@ def test_without_strength_the_smooth_filters_leave_the_kernel_alone(blobs):
     for name in ("tikhonov", "heat"):
         Z = LDSU(filter=name, strength=0.0, gamma=0.05).fit_transform(X, y)
         np.testing.assert_allclose(Z[labelled] @ Z.T, K[labelled], atol=1e-7)
+
+
+def test_kernel_pca_is_its_formula(digits):
+    X, _ = digits
+    K = ref.kernel_matrix("rbf", X, X, gamma=0.2)
+    H = np.eye(len(X)) - 1 / len(X)
+    eigenvalues, V = np.linalg.eigh(H @ K @ H)
+    model = KPCA(10, gamma=0.2).fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, eigenvalues[::-1][:10], rtol=1e-8)
+    expected = V[:, ::-1][:, :10] * np.sqrt(eigenvalues[::-1][:10])
+    np.testing.assert_allclose(np.abs(model.transform(X)), np.abs(expected), atol=1e-7)
 
 
 def test_kernel_pca_is_scikit_learns(digits):

@@ -4,6 +4,7 @@ import scipy.sparse
 
 import references as ref
 from ldsu.kernels import Kernel, check_kernel_matrix, check_magnitude, median_gamma
+from ldsu.neighbors import input_neighbors
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((9, 4)), RNG.random((7, 4))
@@ -60,5 +61,41 @@ def test_kernel_check_accepts_rounding_and_names_the_worst_eigenvalue():
 @pytest.mark.parametrize(("value", "dtype"), [(1e200, np.float64), (1e-200, np.float64), (1e30, np.float32)])
 def test_values_whose_squares_leave_the_range_are_refused(value, dtype):
     with pytest.raises(ValueError, match="Rescale the data"):
-        check_magnitude(np.full((2, 2), value, dtype=dtype))
-    check_magnitude(np.zeros((2, 2), dtype=dtype))
+        check_magnitude(np.full((2, 2), value, dtype=dtype), also_small=True)
+    check_magnitude(np.zeros((2, 2), dtype=dtype), also_small=True)
+    if value < 1:
+        check_magnitude(np.full((2, 2), value, dtype=dtype), also_small=False)
+
+
+@pytest.mark.parametrize("offset", [1e6, 1.7e9])
+def test_an_offset_of_the_columns_does_not_drown_distances(offset):
+    rng = np.random.default_rng(0)
+    Z = np.round(rng.standard_normal((30, 4)) * 2**10) / 2**10  # so that adding the offset is exact
+    np.testing.assert_allclose(Kernel("rbf", 0.3)(Z + offset, Z[:9] + offset), Kernel("rbf", 0.3)(Z, Z[:9]), atol=1e-6)
+    assert median_gamma(Z + offset) == pytest.approx(median_gamma(Z), rel=1e-6)
+    np.testing.assert_array_equal(input_neighbors(Z + offset, 5)[1], input_neighbors(Z, 5)[1])
+
+
+def test_single_precision_kernels_are_judged_by_single_precision():
+    A = RNG.standard_normal((40, 3)).astype(np.float32)
+    K = A @ A.copy().T
+    K[0, 1] += 1e-6 * np.abs(K).max()
+    kernel = Kernel("precomputed")
+    np.testing.assert_array_equal(kernel.train_matrix(K), kernel.train_matrix(K).T)
+    with pytest.raises(ValueError, match="not symmetric"):
+        kernel.train_matrix(K.astype(np.float64))
+
+
+@pytest.mark.parametrize("kernel", [Kernel("poly", 1.0, 2000), Kernel("poly", 1e200), Kernel("poly", 1.0, 3, 1e200)])
+def test_kernel_parameters_that_overflow_are_named(kernel):
+    with pytest.raises(ValueError, match="gives NaN or infinity"):
+        kernel.train_matrix(10 * X)
+
+
+def test_kernels_with_array_parameters_can_be_compared():
+    def weighted(x, y, w):
+        return float(x @ (w * y))
+
+    kernels = [Kernel(weighted, params={"w": np.full(4, value)}) for value in (1.0, 1.0, 2.0)]
+    assert kernels[0].same_as(kernels[1])
+    assert not kernels[0].same_as(kernels[2])

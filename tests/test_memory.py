@@ -1,10 +1,12 @@
 import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from conftest import few_labels
-from ldsu import LDSU, METHODS
+from ldsu import LDSU, METHODS, KernelBasis
 from ldsu.graphs import local_discriminant_graph
 from ldsu.memory import available_memory, require_memory
 
@@ -19,59 +21,97 @@ def test_the_need_and_the_way_out_are_named():
     require_memory(1, "The job", "Do less.")
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS.values() if m.__name__ != "EnFS"])
-def test_too_many_samples_are_refused_before_anything_is_allocated(monkeypatch, method):
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 10 * 2**20)
-    monkeypatch.setattr("ldsu.methods._base.available_memory", lambda: 10 * 2**20)
-    X = np.random.default_rng(0).standard_normal((3000, 2))
-    y = np.arange(3000) % 3
-    with pytest.raises(MemoryError, match=r"dense kernel matrix of 3000 samples needs about .*at most \d+ rows"):
-        method(gamma=1.0).fit(X, y)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        *[m() for m in METHODS.values() if m.__name__ not in ("EnFS", "KDA")],
-        LDSU(filter="truncate"),
-        LDSU(filter="heat"),
-    ],
-    ids=repr,
-)
-def test_the_estimate_covers_what_fit_takes_without_much_to_spare(monkeypatch, method):
-    n = 700
-    X = np.random.default_rng(0).standard_normal((n, 5))
-    y = few_labels(np.arange(n) % 3, 20)
-    estimates = []
-    monkeypatch.setattr("ldsu.methods._base.require_memory", lambda needed, *_: estimates.append(needed))
+@contextmanager
+def peak_memory():
+    """A function that gives the bytes allocated at the peak of the block."""
     tracemalloc.start()
     try:
-        method.set_params(gamma=1.0).fit(X, y)
-        peak = tracemalloc.get_traced_memory()[1]
+        peak = []
+        yield lambda: peak[0]
+        peak.append(tracemalloc.get_traced_memory()[1])
     finally:
+        if not peak:
+            peak.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert 0.6 * estimates[0] < peak < 1.1 * estimates[0], f"estimated {estimates[0]}, took {peak}"
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS.values() if m.__name__ != "EnFS"])
+def test_too_many_samples_are_refused_before_anything_is_allocated(monkeypatch, method):
+    for name in ("ldsu.memory.available_memory", "ldsu.methods._base.available_memory"):
+        monkeypatch.setattr(name, lambda: 10 * 2**20)
+    X = np.random.default_rng(0).standard_normal((3000, 2))
+    y = np.arange(3000) % 3
+    message = rf"{method.__name__} for 3000 samples needs about .*at most \d+ rows"
+    with peak_memory() as peak, pytest.raises(MemoryError, match=message):
+        method().fit(X, y)
+    assert peak() < 2**20
+
+
+def test_a_basis_too_large_is_refused_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 10 * 2**20)
+    with peak_memory() as peak, pytest.raises(MemoryError, match="basis of a kernel matrix of 3000 samples"):
+        KernelBasis.from_data(np.random.default_rng(0).standard_normal((3000, 2)))
+    assert peak() < 2**20
+
+
+TAKES_KERNEL = [m for m in METHODS.values() if m.__name__ not in ("EnFS", "KDA")]
+SETTINGS = [
+    *[m() for m in TAKES_KERNEL],
+    LDSU(filter="truncate"),
+    LDSU(None, filter="truncate"),
+    LDSU(filter="heat"),
+    LDSU(kernel="cosine"),
+]
+
+
+@pytest.mark.parametrize("labelled", ["few", "all"])
+@pytest.mark.parametrize("method", SETTINGS, ids=repr)
+def test_the_estimate_covers_what_fit_takes_without_much_to_spare(monkeypatch, method, labelled):
+    n = 700
+    X = np.random.default_rng(0).standard_normal((n, 5))
+    y = few_labels(np.arange(n) % 3, 20) if labelled == "few" else np.arange(n) % 3
+    estimates = []
+    monkeypatch.setattr("ldsu.methods._base.require_memory", lambda needed, *_: estimates.append(needed))
+    with peak_memory() as peak:
+        method.set_params(gamma=1.0).fit(X, y)
+    estimated, taken = estimates[0] / n**2 / 8, peak() / n**2 / 8
+    assert 0.6 * estimated < taken < 1.1 * estimated
+
+
+def test_the_estimate_covers_word_counts_made_dense(monkeypatch):
+    X = scipy.sparse.random(300, 20_000, 1e-2, "csr", random_state=0)
+    estimates = []
+    monkeypatch.setattr("ldsu.methods._base.require_memory", lambda needed, *_: estimates.append(needed))
+    with peak_memory() as peak:
+        LDSU(kernel="chi2").fit(X, np.arange(300) % 3)
+    assert 0.4 * estimates[0] < peak() < 1.1 * estimates[0]
+
+
+def test_file_pages_of_a_container_count_as_room(monkeypatch, tmp_path):
+    files = {
+        "memory.max": f"{2**30}\n",
+        "memory.current": f"{2**30 - 100}\n",
+        "memory.stat": "anon 5\ninactive_file 4000\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr("ldsu.memory.CGROUP", tmp_path)
+    assert available_memory() == 4100
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory() > 4100
 
 
 def test_cliques_take_no_n_by_n_array():
     n = 6000
     X = np.random.default_rng(0).standard_normal((n, 5)).astype(np.float32)
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         local_discriminant_graph(X, None, clique_size=5, theta=0.1, relative=True)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 0.25 * 8 * n * n
+    assert peak() < 0.25 * 8 * n * n
 
 
 def test_kda_builds_the_kernel_of_the_labelled_points_alone():
     n = 4000
     X = np.random.default_rng(0).standard_normal((n, 5))
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         METHODS["KDA"](gamma=1.0).fit(X, few_labels(np.arange(n) % 3, 20))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 0.01 * 8 * n * n
+    assert peak() < 0.01 * 8 * n * n

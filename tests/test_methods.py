@@ -8,6 +8,7 @@ import references as ref
 from conftest import few_labels
 from ldsu import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, METHODS
 from ldsu.graphs import local_discriminant_graph
+from ldsu.methods.kself import local_fisher_weights
 
 GAMMA = 0.1
 
@@ -74,17 +75,48 @@ def test_kself_with_beta_0_is_kernel_lfda_of_the_labelled_points_alone(problem):
     assert_same_features(Z, K[:, rows] @ a)
 
 
-def test_kself_of_equal_affinities_is_fisher(problem):
-    """With all affinities 1, S_lb + S_lw is the total scatter of the labelled points (Sugiyama 2007, eq. 10)."""
-    _, y, _ = problem
-    from ldsu.methods.kself import local_fisher_weights
+def test_kself_weights_of_equal_affinities_give_fishers_scatters(problem):
+    """With all affinities 1 the local scatters are Fisher's, and their sum is the total scatter of the labelled."""
+    X, y, _ = problem
+    Z, codes = X[y >= 0], y[y >= 0]
+    # Within a class every distance is equal, so that A_ij = exp(-1) for all i != j: divide it out.
+    W_lw, W_lb = local_fisher_weights(np.eye(codes.size), codes)
+    same = (codes[:, None] == codes) & ~np.eye(codes.size, dtype=bool)
+    W_lw[same] *= np.e
+    W_lb[same] *= np.e
 
-    codes = y[y >= 0]
-    W_lw, W_lb = local_fisher_weights(np.ones((codes.size, codes.size)), codes)
-    np.fill_diagonal(W_lw, 0)
-    np.fill_diagonal(W_lb, 0)
-    assert np.all(W_lw[codes[:, None] != codes] == 0)
-    np.testing.assert_allclose(W_lb[codes[:, None] != codes], 1 / codes.size)
+    def scatter(W):
+        return Z.T @ (np.diag(W.sum(axis=1)) - W) @ Z
+
+    def total(Z):
+        return (Z - Z.mean(axis=0)).T @ (Z - Z.mean(axis=0))
+
+    np.testing.assert_allclose(scatter(W_lw), sum(total(Z[codes == t]) for t in np.unique(codes)), atol=1e-9)
+    np.testing.assert_allclose(scatter(W_lw) + scatter(W_lb), total(Z), atol=1e-9)
+
+
+def test_kself_with_beta_0_keeps_only_directions_with_an_eigenvalue(digits):
+    X, y = digits
+    model = KSELF(100, beta=0.0, gamma=GAMMA).fit(X, y)
+    assert model.coef_.shape[1] <= np.sum(y >= 0)
+    order = np.random.default_rng(0).permutation(len(X))
+    permuted = KSELF(100, beta=0.0, gamma=GAMMA).fit(X[order], y[order])
+    Z, W = model.transform(X), permuted.transform(X)
+    np.testing.assert_allclose(W @ W.T, Z @ Z.T, atol=1e-5 * np.abs(Z @ Z.T).max())
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1e4, 1e-4), (1e-4, 1e-4), (1.0, 1e4)])
+def test_ksda_reaches_its_maximum_on_eight_bit_pixels_and_a_linear_kernel(alpha, beta):
+    X, y = load_digits(return_X_y=True)
+    X, y = 16.0 * X[:200], few_labels(y[:200], 5)
+    model = KSDA(kernel="linear", alpha=alpha, beta=beta).fit(X, y)
+    L = ref.laplacian(ref.knn_graph(ref.squared_distances(X), 5))
+    N = np.diag((y >= 0).astype(float)) + alpha * L
+    W = (y[:, None] == y) * (y >= 0) / 5.0
+    Z, a = model.transform(X), model.coef_
+    np.testing.assert_allclose(Z.T @ N @ Z + beta * a.T @ Z, np.eye(Z.shape[1]), atol=1e-5)
+    np.testing.assert_allclose(np.diag(Z.T @ W @ Z), model.eigenvalues_, rtol=1e-4)
+    assert Z.shape[1] == 10
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1.0])

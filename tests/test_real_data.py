@@ -55,7 +55,7 @@ def test_untuned_default_reaches_the_papers_tuned_figure(real_data, name, labels
     assert held_out_map(LDSU(), *images(real_data, name), labels) > paper
 
 
-def test_ten_labels_a_class_solve_umist(real_data):
+def test_nine_labels_a_class_solve_umist(real_data):
     X, y = images(real_data, "umist")
     assert held_out_map(LDSU(), X, y, 9) > 0.985
 

@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 import scipy.sparse
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import make_pipeline
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import few_labels
 from ldsu import KDA, LDSU, METHODS, KernelBasis, LabelledOnly, LDSUClassifier
@@ -37,6 +37,14 @@ def test_permuting_rows_permutes_features(digits, method):
     assert_close(permuted, straight[order], 1e-7)
 
 
+@pytest.mark.parametrize("filter", ["truncate", "tikhonov", "heat"])
+def test_permuting_rows_permutes_features_without_labels(digits, filter):
+    X, _ = digits
+    order = np.random.default_rng(1).permutation(len(X))
+    straight, permuted = LDSU(filter=filter).fit_transform(X), LDSU(filter=filter).fit_transform(X[order])
+    assert_close(permuted, straight[order], 1e-7)
+
+
 @every_method
 def test_fit_transform_is_fit_then_transform(digits, method):
     X, y = digits
@@ -58,10 +66,15 @@ def test_two_fits_are_equal_to_the_bit(digits, method):
 
 @every_method
 def test_thread_count_does_not_change_the_result(digits, method):
-    X, y = digits
-    with threadpool_limits(1):
-        single = clone(method).fit_transform(X, y)
-    assert_close(clone(method).fit_transform(X, y), single, 1e-6)
+    X, y = load_digits(return_X_y=True)
+    X = X[:400] / 16 + 1e-3 * np.random.default_rng(0).standard_normal((400, 64))
+    y = few_labels(y[:400], 3)
+    results = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            assert all(pool["num_threads"] == threads for pool in threadpool_info() if pool["user_api"] == "blas")
+            results.append(clone(method).fit_transform(X, y))
+    assert_close(results[0], results[1], 1e-6)
 
 
 @every_method
@@ -187,8 +200,36 @@ def test_a_reused_basis_gives_the_same_features_without_decomposing_again(digits
         assert_close(model.transform(X), fresh.transform(X), 1e-6)
 
 
+@pytest.mark.parametrize("kernel", ["linear", "cosine"])
+@pytest.mark.parametrize("strength", [1.0, 100.0, 1e4, 1e8])
+def test_both_roads_agree_on_a_kernel_of_low_rank(kernel, strength):
+    X, y = load_iris(return_X_y=True)
+    few = few_labels(y, 5)
+    basis = KernelBasis.from_data(X, kernel=kernel)
+    direct = LDSU(kernel=kernel, strength=strength).fit(X, few)
+    spectral = LDSU(kernel=kernel, strength=strength).fit(X, few, basis=basis)
+    assert direct.coef_.shape[1] == spectral.coef_.shape[1] == basis.rank == 4
+    Z, W = direct.transform(X), spectral.transform(X)
+    assert_close(Z @ Z.T, W @ W.T, 1e-6)
+
+
+def test_where_the_direct_solve_loses_accuracy_the_spectral_road_is_taken():
+    X, y = load_digits(return_X_y=True)
+    X, few = 16.0 * X[:300], few_labels(y[:300], 3)
+    setting = {"kernel": "linear", "scaling": "absolute", "theta": 1e-4, "strength": 1e4}
+    model = LDSU(**setting).fit(X, few)
+    reference = LDSU(**setting).fit(X, few, basis=KernelBasis.from_data(X, kernel="linear"))
+    assert "decompose kernel" in model.timings_
+    Z, W = model.transform(X), reference.transform(X)
+    np.testing.assert_allclose(Z @ Z.T, W @ W.T, atol=1e-6 * np.abs(W @ W.T).max())
+
+
 def test_a_basis_of_other_samples_or_another_kernel_is_refused(digits):
     X, y = digits
+    basis = KernelBasis.from_data(X)
+    X[0, 0] += 1  # in place: the array is the same object
+    with pytest.raises(ValueError, match="other samples"):
+        LDSU().fit(X, y, basis=basis)
     basis = KernelBasis.from_data(X)
     with pytest.raises(ValueError, match="other samples"):
         LDSU().fit(X + 1, y, basis=basis)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -54,10 +56,8 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Measure the mean squared norm of the rows of X (n, r)."""
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        self.scale_ = float(
-            np.sqrt(np.mean(X.multiply(X).sum(axis=1) if hasattr(X, "multiply") else (X**2).sum(axis=1)))
-        )
-        self.scale_ = self.scale_ or 1.0
+        entries = X.data if scipy.sparse.issparse(X) else X
+        self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(X.shape[0])) or 1.0
         return self
 
     def transform(self, X: Any) -> Any:
@@ -96,6 +96,11 @@ class LabelledScoreMixin:
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)[rows]
         predicted = self.predict(_safe_indexing(X, rows))  # type: ignore[attr-defined]
         return float(accuracy_score(classes[codes[rows]], predicted, sample_weight=weight))
+
+
+def _plain(features: Any) -> Any:
+    """Features as an array or sparse matrix, whatever `set_output` made of them."""
+    return features if scipy.sparse.issparse(features) else np.asarray(features)
 
 
 def _estimator_has(method: str) -> Callable[[Any], bool]:
@@ -166,7 +171,9 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
         if rows.size == 0:
             raise ValueError("LabelledOnly found no label in y: every entry is -1, None or NaN.")
         arguments = {} if sample_weight is None else {"sample_weight": _check_sample_weight(sample_weight, X)[rows]}
-        labelled_X = X if rows.size == codes.size else _safe_indexing(X, rows)
+        # A kernel or distance matrix has a column for each training row, and so has what predict is given.
+        self._columns = rows if get_tags(self.estimator).input_tags.pairwise else None
+        labelled_X = self._select(X if rows.size == codes.size else _safe_indexing(X, rows))
         with warnings.catch_warnings():
             # One label a class is not "a regression problem".
             warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
@@ -180,25 +187,28 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
     def predict(self, X: Any) -> np.ndarray:
         """Labels for X (q, d), by the fitted estimator."""
         check_is_fitted(self)
-        return self.estimator_.predict(X)
+        return self.estimator_.predict(self._select(X))
 
     @available_if(_estimator_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores for X (q, d), by the fitted estimator."""
         check_is_fitted(self)
-        return self.estimator_.decision_function(X)
+        return self.estimator_.decision_function(self._select(X))
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities for X (q, d), by the fitted estimator."""
         check_is_fitted(self)
-        return self.estimator_.predict_proba(X)
+        return self.estimator_.predict_proba(self._select(X))
 
     @available_if(_estimator_has("predict_log_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the class probabilities for X (q, d), by the fitted estimator."""
         check_is_fitted(self)
-        return self.estimator_.predict_log_proba(X)
+        return self.estimator_.predict_log_proba(self._select(X))
+
+    def _select(self, X: Any) -> Any:
+        return X if self._columns is None else _safe_indexing(X, self._columns, axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -292,7 +302,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             )
         self.features_ = clone(LDSU() if self.features is None else self.features).fit(X, y)
         self.scaler_ = BlockScaler()
-        Z = self.scaler_.fit_transform(np.asarray(self.features_.transform(X)))
+        Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         classifier = RidgeClassifier(alpha=0.1) if self.classifier is None else self.classifier
         self.classifier_ = LabelledOnly(classifier).fit(Z, codes)
         raw = self._raw_scores(Z)
@@ -313,7 +323,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         scores : ndarray of shape (q, c), or (q,) for two classes, positive for the second
         """
         check_is_fitted(self)
-        Z = self.scaler_.transform(np.asarray(self.features_.transform(X)))
+        Z = self.scaler_.transform(_plain(self.features_.transform(X)))
         scores = (self._raw_scores(Z) - self.score_center_) / self.score_scale_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -334,7 +344,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     def _raw_scores(self, Z: np.ndarray) -> np.ndarray:
         scores = np.asarray(self.classifier_.decision_function(Z))
-        return scores.reshape(Z.shape[0], -1)
+        scores = scores.reshape(Z.shape[0], -1)
+        c = self.classes_.size
+        if scores.shape[1] != (1 if c == 2 else c) or getattr(self.classifier, "decision_function_shape", "") == "ovo":
+            raise ValueError(
+                f"{self.classifier} gives {scores.shape[1]} score(s) for {c} classes. LDSUClassifier needs one for each"
+                " class against the rest (one in all for two classes): decision_function_shape='ovr', for example."
+            )
+        return scores
 
     def _standardization(self, raw: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         unlabelled = raw[codes < 0]

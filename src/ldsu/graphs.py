@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
     Returns
     -------
     L_w : sparse array of shape (n, n)
-        It stores m_t^2 entries a class; `class_laplacian_dot` needs none of them.
+        It stores m_t^2 entries a class; `class_laplacian_rows` needs none of them.
     """
     G = class_indicator(codes)
     labelled = codes >= 0
@@ -36,13 +37,11 @@ def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
     return (scipy.sparse.diags_array(degrees) - G @ G.T).tocsr()
 
 
-def class_laplacian_dot(codes: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """``L_w @ Z`` for Z (n x q) in O(m q), without L_w."""
-    product = np.zeros_like(Z)
+def class_laplacian_rows(codes: np.ndarray, Z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows of ``L_w @ Z`` that are not zero, class by class, in O(m q) for Z (n x q) and without L_w."""
     for t, m_t in enumerate(class_counts(codes)):
         members = np.flatnonzero(codes == t)
-        product[members] = m_t * Z[members] - Z[members].sum(axis=0)
-    return product
+        yield members, m_t * Z[members] - Z[members].sum(axis=0)
 
 
 def class_indicator(codes: np.ndarray, *, unit_columns: bool = False) -> scipy.sparse.csr_array:

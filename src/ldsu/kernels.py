@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import joblib
 import numpy as np
 import scipy.linalg
 import scipy.sparse
@@ -38,7 +39,7 @@ class Kernel:
 
     name: str | Callable[..., float]
     gamma: float | None = None
-    degree: float = 3
+    degree: int = 3
     coef0: float = 1
     params: dict[str, Any] = field(default_factory=dict)
 
@@ -54,23 +55,42 @@ class Kernel:
         X = X.astype(np.float64, copy=False)
         Y = None if Y is None else Y.astype(np.float64, copy=False)
         if callable(self.name):
-            return _callable_matrix(self.name, X, Y, self.params)
-        if self.name == "chi2":
-            X, Y = _counts(X), None if Y is None else _counts(Y)
-        arguments = {
-            "rbf": {"gamma": self.gamma},
-            "chi2": {"gamma": self.gamma},
-            "poly": {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0},
-        }
-        K = pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {}))
-        return dense(K)
+            K = _callable_matrix(self.name, dense(X), None if Y is None else dense(Y), self.params)
+        else:
+            if self.name == "chi2":
+                X, Y = _counts(X), None if Y is None else _counts(Y)
+            if self.name == "rbf":
+                origin = column_means(X if Y is None else Y)
+                X, Y = shifted(X, origin), None if Y is None else shifted(Y, origin)
+            arguments = {
+                "rbf": {"gamma": self.gamma},
+                "chi2": {"gamma": self.gamma},
+                "poly": {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0},
+            }
+            with np.errstate(all="ignore"):  # what overflows is named below
+                K = dense(pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {})))
+        if not np.all(np.isfinite(K)):
+            raise ValueError(
+                f"{self} gives NaN or infinity for some pair of rows. Rescale X, or choose smaller kernel parameters."
+            )
+        return K
 
     def train_matrix(self, X: Any) -> np.ndarray:
         """The kernel matrix (n, n) of training samples: checked where the user made it, and free to be overwritten."""
         K = self(X)
         if callable(self.name) or self.name == "precomputed":
-            check_kernel_matrix(K)
-        return K.copy() if K is X else K
+            check_kernel_matrix(K, self.precision(X))
+            K = (K + K.T) / 2
+        return K
+
+    def precision(self, X: Any) -> float:
+        """Relative rounding error of the kernel values: that of X where they are X itself, else double precision."""
+        return float(np.finfo(X.dtype if self.name == "precomputed" else np.float64).eps)
+
+    def same_as(self, other: Kernel) -> bool:
+        """Whether two kernels are the same function, arrays among the parameters included."""
+        plain = (self.name, self.gamma, self.degree, self.coef0) == (other.name, other.gamma, other.degree, other.coef0)
+        return plain and joblib.hash(self.params) == joblib.hash(other.params)
 
     def support(self, X: Any, rows: np.ndarray | None = None) -> Any:
         """What to keep of the training samples (or of some rows) to evaluate the kernel against them later.
@@ -93,7 +113,7 @@ def settle_kernel(
     kernel: str | Callable[..., float] = "rbf",
     gamma: float | Literal["median"] = "median",
     gamma_scale: float = 2.0,
-    degree: float = 3,
+    degree: int = 3,
     coef0: float = 1,
     kernel_params: dict[str, Any] | None = None,
 ) -> Kernel:
@@ -104,6 +124,8 @@ def settle_kernel(
         settled = median_gamma(X, kernel, gamma_scale)
     else:
         settled = float(gamma)
+    if settled is not None and not 0 < settled < np.inf:
+        raise ValueError(f"gamma is {settled:.3g}, but must be positive and finite. Rescale X, or give another gamma.")
     return Kernel(kernel, settled, degree, coef0, dict(kernel_params or {}))
 
 
@@ -122,7 +144,10 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     n = X.shape[0]
     if n > MEDIAN_ROWS:
         X = X[np.random.default_rng(0).choice(n, MEDIAN_ROWS, replace=False)]
-    distances = -additive_chi2_kernel(_counts(X)) if kernel == "chi2" else euclidean_distances(X, squared=True)
+    if kernel == "chi2":
+        distances = -additive_chi2_kernel(_counts(X))
+    else:
+        distances = euclidean_distances(shifted(X, column_means(X)), squared=True)
     pairs = squareform(distances, checks=False).astype(np.float64)
     typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
     return float(scale / (2 * typical)) if typical > 0 else float(scale)
@@ -134,14 +159,25 @@ def kernel_squared_distances(K_rows: np.ndarray, diagonal_rows: np.ndarray, diag
     return np.maximum(D2, 0, out=D2)
 
 
-def check_kernel_matrix(K: np.ndarray) -> None:
+def column_means(X: Any) -> np.ndarray | None:
+    """Means of the columns of a dense X (n x d); None for a sparse one, which shifting would fill."""
+    return None if scipy.sparse.issparse(X) else X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+
+
+def shifted(X: Any, origin: np.ndarray | None) -> Any:
+    """``X - origin``: distances are the same, and a large common offset does not drown them in rounding."""
+    return X if origin is None else X - origin
+
+
+def check_kernel_matrix(K: np.ndarray, precision: float = np.finfo(np.float64).eps) -> None:
     """Refuse a square matrix that is no kernel: not symmetric, or with a truly negative eigenvalue.
 
-    Rounding is forgiven: asymmetry and negative eigenvalues up to ``sqrt(eps)`` times the largest entry (times n for
-    eigenvalues). One Cholesky factorisation decides; eigenvalues are computed only to name the culprit.
+    Rounding is forgiven: asymmetry and negative eigenvalues up to the square root of `precision`, the relative error
+    of the entries, times the largest of them (times n for eigenvalues). One Cholesky factorisation decides;
+    eigenvalues are computed only to name the culprit.
     """
     n = K.shape[0]
-    tolerance = np.sqrt(np.finfo(K.dtype).eps) * max(np.abs(K).max(initial=0), np.finfo(K.dtype).tiny)
+    tolerance = np.sqrt(precision) * max(np.abs(K).max(initial=0), np.finfo(np.float64).tiny)
     asymmetry = max((np.abs(K[i] - K[:, i]).max() for i in range(n)), default=0.0)
     if asymmetry > tolerance:
         raise ValueError(
@@ -159,16 +195,27 @@ def check_kernel_matrix(K: np.ndarray) -> None:
         )
 
 
-def check_magnitude(X: Any) -> None:
-    """Refuse values whose squares leave the range of X's floating-point type."""
+def check_magnitude(X: Any, *, also_small: bool) -> None:
+    """Refuse values whose squares leave the range of X's floating-point type, at its upper or also at its lower end."""
     values = X.data if scipy.sparse.issparse(X) else X
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
     limits = np.finfo(X.dtype)
-    if largest > np.sqrt(float(limits.max)) / max(X.shape) or 0 < largest < np.sqrt(float(limits.tiny)):
+    too_small = also_small and 0 < largest < np.sqrt(float(limits.tiny))
+    if too_small or largest > np.sqrt(float(limits.max)) / max(X.shape):
         raise ValueError(
             f"The largest absolute value in X is {largest:.3g}, and its square does not fit {X.dtype}. "
             "Rescale the data first, for example with sklearn.preprocessing.StandardScaler."
         )
+
+
+def samples_memory(X: Any, kernel: Any) -> int:
+    """Bytes that evaluating a kernel on X (n x d) takes for copies of the samples."""
+    n, d = X.shape
+    if kernel == "precomputed":
+        return 0
+    if scipy.sparse.issparse(X) and kernel != "chi2" and not callable(kernel):
+        return 2 * (X.data.nbytes + X.indices.nbytes)
+    return 8 * 2 * n * d
 
 
 def dense(X: Any) -> np.ndarray:
@@ -193,6 +240,4 @@ def _callable_matrix(function: Callable[..., float], X: Any, Y: Any, params: dic
             f"The kernel function failed on two rows of X ({error}). It is called as kernel(x, y, **kernel_params) "
             "with two 1-d arrays and returns a number."
         ) from error
-    if not np.all(np.isfinite(K)):
-        raise ValueError("The kernel function returned NaN or infinity for some pair of rows.")
     return K

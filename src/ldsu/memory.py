@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 
 GIB = 2**30
+CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
@@ -35,12 +36,14 @@ def require_memory(needed: int, what: str, instead: str) -> None:
 
 
 def _container_headroom() -> list[int]:
-    """Room left under a cgroup (version 2) memory limit, where there is one."""
-    folder = Path("/sys/fs/cgroup")
+    """Room left under a cgroup (version 2) memory limit, where there is one. File pages it can drop count as room."""
     try:
-        limit = (folder / "memory.max").read_text().strip()
-        used = (folder / "memory.current").read_text().strip()
-        return [] if limit == "max" else [int(limit) - int(used)]
+        limit = (CGROUP / "memory.max").read_text().strip()
+        if limit == "max":
+            return []
+        used = int((CGROUP / "memory.current").read_text())
+        statistics = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        return [int(limit) - used + int(statistics.get("inactive_file", 0))]
     except (OSError, ValueError):
         return []
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
-from ldsu.kernels import kernel_squared_distances
+from ldsu.kernels import column_means, kernel_squared_distances, shifted
 
 BLOCK_BYTES = 2**26
 
@@ -26,7 +26,7 @@ def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
     n = X.shape[0]
     if n_neighbors == 0:
         return np.empty((n, 0)), np.empty((n, 0), dtype=np.int64)
-    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(X)
+    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(shifted(X, column_means(X)))
     distances, indices = search.kneighbors()
     return np.asarray(distances, dtype=np.float64) ** 2, indices.astype(np.int64, copy=False)
 

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
 
+import joblib
 import numpy as np
 import scipy.linalg
-import scipy.sparse
 from sklearn.utils import check_array
 
-from ldsu.kernels import Kernel, check_magnitude, settle_kernel
+from ldsu.kernels import Kernel, check_magnitude, dense, settle_kernel
+from ldsu.memory import require_memory
+
+# n x n arrays alive while a kernel matrix is decomposed: it, LAPACK's workspace of two for "evd", and the coordinates.
+BASIS_MATRICES = 5
+EPS = float(np.finfo(np.float64).eps)
 
 
 def symmetric_eigh(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -39,10 +44,32 @@ def generalized_eigh(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarr
         ) from error
 
 
-def numerical_rank(eigenvalues: np.ndarray, n: int) -> int:
-    """Count eigenvalues above rounding error, ``n eps max``; `eigenvalues` in any order."""
-    largest = eigenvalues.max(initial=0)
-    return int(np.sum(eigenvalues > n * np.finfo(eigenvalues.dtype).eps * max(largest, 0)))
+def solve_shifted(A: np.ndarray, T: np.ndarray, shift: float) -> np.ndarray:
+    """``A^-1 T`` for A (n x n), positive semi-definite plus `shift` times the identity. Reads the lower triangle."""
+    try:
+        factor = scipy.linalg.cho_factor(A, lower=True, check_finite=False)
+        return scipy.linalg.cho_solve(factor, T, check_finite=False)
+    except np.linalg.LinAlgError:  # the shift is lost in the rounding of A: put it back where it belongs
+        S, U = symmetric_eigh(A)
+        return U @ ((U.T @ T) / np.maximum(S, shift)[:, None])
+
+
+def numerical_rank(eigenvalues: np.ndarray, n: int, *, eps: float = EPS, unit: float | None = None) -> int:
+    """Count eigenvalues above rounding error, ``n eps unit``.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray
+        In any order.
+    n : int
+        Size of the matrix.
+    eps : float
+        Relative error of its entries.
+    unit : float, optional
+        Size of the numbers it was computed from. Default: the largest eigenvalue.
+    """
+    unit = max(eigenvalues.max(initial=0), 0) if unit is None else unit
+    return int(np.sum(eigenvalues > n * eps * unit))
 
 
 def settle_degenerate(mu: np.ndarray, T: np.ndarray, variances: np.ndarray, r: int) -> np.ndarray:
@@ -65,13 +92,16 @@ def settle_degenerate(mu: np.ndarray, T: np.ndarray, variances: np.ndarray, r: i
     """
     if mu.size == 0:
         return T
-    tolerance = np.finfo(mu.dtype).eps ** (2 / 3) * np.abs(mu).max()
-    groups = np.split(np.arange(mu.size), np.flatnonzero(np.abs(np.diff(mu)) > tolerance) + 1)
-    for group in groups:
-        if group.size > 1 and group[0] < r:
-            span = slice(group[0], group[-1] + 1)
+    # Eigenvalues are known to this much; what differs by less, from the first of a group, coincides.
+    tolerance = mu.size * EPS * np.abs(mu).max()
+    start = 0
+    while start < min(r, mu.size):
+        stop = start + int(np.searchsorted(np.abs(mu[start:] - mu[start]), tolerance, side="right"))
+        if stop > start + 1:
+            span = slice(start, stop)
             _, rotation = symmetric_eigh(T[:, span].T @ (variances[:, None] * T[:, span]))
             T[:, span] = T[:, span] @ rotation[:, ::-1]
+        start = stop
     return T
 
 
@@ -97,18 +127,19 @@ class KernelBasis:
     """The kernel matrix as coordinates: ``K = B B^T``, ``B = V Lambda^1/2`` from ``K = V Lambda V^T``.
 
     This is the half of the exact solver that depends on nothing but samples and kernel. Make it once and hand it to
-    every fit that differs in labels, lam, theta, clique_size, n_components, filter or strength only.
+    every fit that differs in labels, lam, theta, clique_size, n_components, filter or strength only. It saves half of
+    the work of "truncate" and "heat"; "tikhonov" decomposes nothing, and a basis gains it nothing.
 
     Attributes
     ----------
-    X : array or sparse matrix of shape (n, d)
-        The samples.
-    kernel : Kernel
-        The kernel.
     eigenvalues : ndarray of shape (rank,)
         Lambda, descending, numerically zero ones dropped.
     coordinates : ndarray of shape (n, rank)
         B.
+    kernel : Kernel or None
+        The kernel, where it is known.
+    fingerprint : str
+        Hash of the samples, by which a basis made from others is recognised.
 
     Examples
     --------
@@ -121,10 +152,10 @@ class KernelBasis:
     [(150, 2), (150, 2), (150, 2)]
     """
 
-    X: Any
-    kernel: Kernel
     eigenvalues: np.ndarray
     coordinates: np.ndarray
+    kernel: Kernel | None
+    fingerprint: str
 
     @classmethod
     def from_data(
@@ -134,13 +165,17 @@ class KernelBasis:
         kernel: str | Callable[..., float] = "rbf",
         gamma: float | Literal["median"] = "median",
         gamma_scale: float = 2.0,
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
     ) -> KernelBasis:
         """Decompose the kernel matrix of the rows of X. The parameters are those of `LDSU`."""
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        check_magnitude(X)
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2)
+        check_magnitude(X, also_small=kernel != "precomputed")
+        if kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(f"A precomputed kernel must be square, but X has shape {X.shape}.")
+        n = X.shape[0]
+        require_memory(BASIS_MATRICES * 8 * n * n, f"The basis of a kernel matrix of {n} samples", "Use fewer samples.")
         settled = settle_kernel(
             X,
             kernel=kernel,
@@ -150,20 +185,23 @@ class KernelBasis:
             coef0=coef0,
             kernel_params=kernel_params,
         )
-        return cls.from_kernel_matrix(settled.train_matrix(X), X, settled)
+        K = settled.train_matrix(dense(X) if kernel == "precomputed" else X)
+        return cls.from_kernel_matrix(K, eps=settled.precision(X), kernel=settled, fingerprint=joblib.hash(X))
 
     @classmethod
-    def from_kernel_matrix(cls, K: np.ndarray, X: Any, kernel: Kernel) -> KernelBasis:
-        """Decompose K (n x n), the matrix of `kernel` on X. K is overwritten."""
+    def from_kernel_matrix(
+        cls, K: np.ndarray, *, eps: float = EPS, kernel: Kernel | None = None, fingerprint: str = ""
+    ) -> KernelBasis:
+        """Decompose K (n x n), whose entries are known to a relative `eps`. K is overwritten."""
         n = K.shape[0]
-        eigenvalues, V = symmetric_eigh(
-            K.T
-        )  # a symmetric C-ordered matrix, seen as the Fortran-ordered one LAPACK wants
-        rank = numerical_rank(eigenvalues, n)
+        eigenvalues, V = symmetric_eigh(K.T)  # a symmetric C-ordered matrix is the Fortran-ordered one LAPACK wants
+        rank = numerical_rank(eigenvalues, n, eps=eps)
+        if rank == 0:
+            raise ValueError("The kernel matrix of X is zero, and has no features. Use another kernel, or other data.")
         eigenvalues = eigenvalues[n - rank :][::-1]
         coordinates = np.ascontiguousarray(V[:, n - rank :][:, ::-1])
         coordinates *= np.sqrt(eigenvalues)
-        return cls(X, kernel, eigenvalues, coordinates)
+        return cls(eigenvalues, coordinates, kernel, fingerprint)
 
     @property
     def rank(self) -> int:
@@ -176,18 +214,10 @@ class KernelBasis:
 
     def check_matches(self, X: Any, kernel: Kernel) -> None:
         """Refuse a basis that was made from other samples or another kernel."""
-        if not _same_array(X, self.X):
+        if joblib.hash(X) != self.fingerprint:
             raise ValueError("basis was made from other samples than X. Make a new one with KernelBasis.from_data(X).")
-        if kernel != self.kernel:
+        if self.kernel is None or not kernel.same_as(self.kernel):
             raise ValueError(
                 f"basis was made with {self.kernel}, but the estimator's kernel is {kernel}. "
                 "Give KernelBasis.from_data the same kernel parameters as the estimator."
             )
-
-
-def _same_array(A: Any, B: Any) -> bool:
-    if A is B:
-        return True
-    if A.shape != B.shape or scipy.sparse.issparse(A) != scipy.sparse.issparse(B):
-        return False
-    return (A != B).nnz == 0 if scipy.sparse.issparse(A) else bool(np.array_equal(A, B))

@@ -19,13 +19,14 @@ from ldsu.kernels import (
     Kernel,
     check_magnitude,
     dense,
+    samples_memory,
     settle_kernel,
 )
 from ldsu.labels import encode_labels
 from ldsu.memory import available_memory, require_memory
 from ldsu.neighbors import input_neighbors, kernel_neighbors
 from ldsu.progress import Stages
-from ldsu.spectrum import fix_signs
+from ldsu.spectrum import KernelBasis, fix_signs
 
 FLOATS = [np.float64, np.float32]
 
@@ -41,12 +42,15 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         How many labelled classes the method cannot do without.
     matrices : int
         How many n x n arrays of double precision are alive at its peak.
+    labelled_matrices : int
+        How many m x n arrays beside, m the number of labelled samples.
     labelled_only : bool
         Whether it reads the labelled rows alone.
     """
 
     min_classes: ClassVar[int] = 0
     matrices: ClassVar[int] = 5
+    labelled_matrices: ClassVar[int] = 0
     labelled_only: ClassVar[bool] = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -54,7 +58,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         "kernel": [StrOptions(set(KERNELS)), callable],
         "gamma": [Interval(Real, 0, None, closed="neither"), StrOptions({"median"})],
         "gamma_scale": [Interval(Real, 0, None, closed="neither")],
-        "degree": [Interval(Real, 1, None, closed="left")],
+        "degree": [Interval(Integral, 1, None, closed="left")],
         "coef0": [Interval(Real, 0, None, closed="left")],
         "kernel_params": [dict, None],
         "verbose": ["boolean"],
@@ -67,7 +71,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         kernel: str | Callable[..., float] = "rbf",
         gamma: float | Literal["median"] = "median",
         gamma_scale: float = 2.0,
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         verbose: bool = False,
@@ -112,12 +116,13 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        check_magnitude(X)
+        check_magnitude(X, also_small=False)
         features: np.ndarray = self.feature_map_(dense(X) if self.kernel == "precomputed" else X)
         return features
 
     def _fit(self, X: Any, y: Any, **extra: Any) -> Self:
         X, codes = self._validate(X, y)
+        self._require_memory(X, codes, **extra)
         stages = Stages(type(self).__name__, self.verbose)
         with stages("bandwidth"):
             kernel = settle_kernel(
@@ -144,7 +149,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if y is None and self.min_classes:
             raise ValueError(f"{name} requires y to be passed, but the target y is None.")
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2)
-        check_magnitude(X)
+        check_magnitude(X, also_small=self.kernel != "precomputed")
         codes, self.classes_ = encode_labels(y, X.shape[0])
         if self.classes_.size < self.min_classes:
             raise ValueError(
@@ -161,22 +166,27 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         support = kernel.support(X, np.flatnonzero(codes >= 0) if self.labelled_only else None)
         if self.labelled_only:
             X, codes = X[codes >= 0], codes[codes >= 0]
-        self._require_memory(X.shape[0], self.matrices * X.shape[0] ** 2 * 8)
         with stages("kernel"):
             K = kernel.train_matrix(X[:, support] if kernel.name == "precomputed" else X)
         with stages("solve"):
-            eigenvalues, coefficients = self._solve(K.copy(), X, codes)
+            eigenvalues, coefficients = self._solve(K, X, codes)
+        if coefficients.shape[1] == 0:
+            raise ValueError(
+                f"{type(self).__name__} finds no feature: nothing in these samples varies. Are all rows of X equal?"
+            )
         self.coef_ = fix_signs(coefficients)
         self.eigenvalues_ = eigenvalues
-        self.feature_map_: Callable[[Any], np.ndarray] = KernelExpansion(kernel, support, self.coef_, self._offset(K))
+        self.feature_map_: Callable[[Any], np.ndarray] = KernelExpansion(
+            kernel, support, self.coef_, getattr(self, "offset_", 0.0)
+        )
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The method's formula: eigenvalues (r,) and coefficients (n, r) from K (n, n), which it may overwrite."""
         raise TypeError(f"{type(self).__name__} must define _solve")
 
-    def _offset(self, K: np.ndarray) -> np.ndarray | float:
-        """What to subtract from ``k(x, X_fit) @ coef_``."""
-        return 0.0
+    def _basis(self, K: np.ndarray, X: Any) -> KernelBasis:
+        """Coordinates of the kernel matrix, which is overwritten."""
+        return KernelBasis.from_kernel_matrix(K, eps=Kernel(self.kernel).precision(X))
 
     def _neighbors(self, K: np.ndarray, X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
         """Squared distances and indices of nearest others, in the space that belongs to the kernel."""
@@ -190,11 +200,19 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         return min(value, limit)
 
-    def _require_memory(self, n: int, needed: int) -> None:
+    def _memory(self, X: Any, codes: np.ndarray) -> int:
+        """Bytes alive at the peak of the solution, beside copies of X."""
+        m = int(np.sum(codes >= 0))
+        n = m if self.labelled_only else X.shape[0]
+        return 8 * (self.matrices * n * n + self.labelled_matrices * m * n)
+
+    def _require_memory(self, X: Any, codes: np.ndarray, **extra: Any) -> None:
+        n = X.shape[0]
+        needed = self._memory(X, codes, **extra) + samples_memory(X, self.kernel)
         fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
         require_memory(
             needed,
-            f"{type(self).__name__} with the dense kernel matrix of {n} samples",
+            f"{type(self).__name__} for {n} samples",
             f"Fit on a sample of at most {fits} rows that holds the labelled ones; transform then serves every row.",
         )
 

@@ -7,7 +7,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
@@ -18,7 +17,7 @@ from ldsu.graphs import class_indicator
 from ldsu.kernels import check_magnitude, dense
 from ldsu.labels import encode_labels
 from ldsu.memory import require_memory
-from ldsu.spectrum import settle_n_components, symmetric_eigh
+from ldsu.spectrum import settle_n_components, solve_shifted
 
 LOSSES = ("least squares", "squared hinge")
 # Reweighting drives the norm of a useless row towards zero without ever reaching it; below this share it counts as
@@ -72,7 +71,7 @@ class EnFS(SelectorMixin, BaseEstimator):
     >>> X, y = load_iris(return_X_y=True)
     >>> y[10::3] = -1
     >>> EnFS(n_features_to_select=2).fit(X, y).get_support()
-    array([False, False,  True,  True])
+    array([False,  True, False,  True])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -122,15 +121,14 @@ class EnFS(SelectorMixin, BaseEstimator):
         if self.alpha + self.beta == 0:
             raise ValueError("EnFS needs alpha > 0 or beta > 0: without a penalty no column is preferred.")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_magnitude(X)
+        check_magnitude(X, also_small=True)
         codes, self.classes_ = encode_labels(y, X.shape[0])
         if self.classes_.size < 2:
             raise ValueError(f"EnFS needs labels of at least 2 classes, but y has {self.classes_.size} class(es).")
         labelled = np.flatnonzero(codes >= 0)
         m, d = labelled.size, X.shape[1]
-        require_memory(
-            8 * (4 * m * d + 3 * min(m, d) ** 2), f"EnFS on {m} labelled samples of {d} columns", "Use fewer."
-        )
+        need = 8 * (4 * m * d + 3 * min(m, d) ** 2)
+        require_memory(need, f"EnFS on {m} labelled samples of {d} columns", "Use fewer columns or labelled samples.")
         Y = 2 * class_indicator(codes[labelled]).toarray() - 1
         self.weights_, self.objective_ = minimise_ensemble(
             dense(X[labelled]).astype(np.float64), Y, self.alpha, self.beta, self.max_iter, self.tol
@@ -212,21 +210,12 @@ def _weighted_ridge(X: np.ndarray, T: np.ndarray, slack: np.ndarray) -> np.ndarr
     if m <= d:
         A = Z @ Z.T
         A.flat[:: m + 1] += 1
-        U = Z.T @ _solve_shifted(A, T)
+        U = Z.T @ solve_shifted(A, T, 1.0)
     else:
         A = Z.T @ Z
         A.flat[:: d + 1] += 1
-        U = _solve_shifted(A, Z.T @ T)
+        U = solve_shifted(A, Z.T @ T, 1.0)
     return root[:, None] * U
-
-
-def _solve_shifted(A: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """``A^-1 T`` for a Gram matrix plus the identity, whose eigenvalues are at least 1 but for rounding."""
-    try:
-        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(A, check_finite=False), T, check_finite=False)
-    except np.linalg.LinAlgError:  # columns of very different size: the identity is lost in rounding
-        S, U = symmetric_eigh(A)
-        return U @ ((U.T @ T) / np.maximum(S, 1)[:, None])
 
 
 def _slack(own: np.ndarray, joint: np.ndarray, alpha: float, beta: float) -> np.ndarray:

@@ -7,12 +7,11 @@ from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import scipy.linalg
 from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import class_indicator
 from ldsu.methods._base import KernelFeatures
-from ldsu.spectrum import settle_n_components
+from ldsu.spectrum import settle_n_components, solve_shifted
 
 
 class KDA(KernelFeatures):
@@ -35,7 +34,7 @@ class KDA(KernelFeatures):
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule.
-    degree : float, default=3
+    degree : int, default=3
         Degree of poly.
     coef0 : float, default=1
         Constant of poly.
@@ -88,7 +87,7 @@ class KDA(KernelFeatures):
         kernel: str | Callable[..., float] = "rbf",
         gamma: float | Literal["median"] = "median",
         gamma_scale: float = 2.0,
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         verbose: bool = False,
@@ -110,5 +109,4 @@ class KDA(KernelFeatures):
         responses, _ = np.linalg.qr(np.column_stack([np.ones(m), class_indicator(codes).toarray()[:, :-1]]))
         r = settle_n_components(self.n_components, responses.shape[1] - 1)
         K.flat[:: m + 1] += self.delta
-        factor = scipy.linalg.cho_factor(K, overwrite_a=True, check_finite=False)
-        return np.ones(r), scipy.linalg.cho_solve(factor, responses[:, 1 : r + 1], check_finite=False)
+        return np.ones(r), solve_shifted(K, responses[:, 1 : r + 1], self.delta)

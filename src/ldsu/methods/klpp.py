@@ -11,9 +11,8 @@ import scipy.sparse
 from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import graph_laplacian, neighbor_weights
-from ldsu.kernels import Kernel
 from ldsu.methods._base import KernelFeatures
-from ldsu.spectrum import KernelBasis, generalized_eigh, settle_degenerate, settle_n_components
+from ldsu.spectrum import generalized_eigh, settle_degenerate, settle_n_components
 
 
 class KLPP(KernelFeatures):
@@ -40,7 +39,7 @@ class KLPP(KernelFeatures):
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule.
-    degree : float, default=3
+    degree : int, default=3
         Degree of poly.
     coef0 : float, default=1
         Constant of poly.
@@ -75,7 +74,7 @@ class KLPP(KernelFeatures):
     (150, 2)
     """
 
-    matrices = 9
+    matrices = 8
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelFeatures._parameter_constraints,
@@ -94,7 +93,7 @@ class KLPP(KernelFeatures):
         kernel: str | Callable[..., float] = "rbf",
         gamma: float | Literal["median"] = "median",
         gamma_scale: float = 2.0,
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         verbose: bool = False,
@@ -117,7 +116,7 @@ class KLPP(KernelFeatures):
         D2, neighbors = self._neighbors(K, X, self.n_neighbors)
         t = self.heat_scale * (D2.mean() or 1.0)
         W = neighbor_weights(neighbors, np.exp(-D2 / t))
-        basis = KernelBasis.from_kernel_matrix(K, X, Kernel("precomputed"))
+        basis = self._basis(K, X)
         B = basis.coordinates
         BLB = B.T @ (graph_laplacian(W) @ B)
         BDB = B.T @ (scipy.sparse.diags_array(W.sum(axis=1)) @ B)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.decomposition import KernelPCA
 
 from ldsu.methods._base import KernelFeatures
-from ldsu.spectrum import numerical_rank, settle_n_components
+from ldsu.spectrum import fix_signs, numerical_rank, settle_n_components
 
 
 class KPCA(KernelFeatures):
@@ -30,7 +29,7 @@ class KPCA(KernelFeatures):
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule.
-    degree : float, default=3
+    degree : int, default=3
         Degree of poly.
     coef0 : float, default=1
         Constant of poly.
@@ -43,6 +42,8 @@ class KPCA(KernelFeatures):
     ----------
     coef_ : ndarray of shape (n, r)
         Coefficients: features are ``k(x, X_fit) @ coef_``.
+    offset_ : ndarray of shape (r,)
+        Subtracted from ``k(x, X) @ coef_``: the features of the mean.
     eigenvalues_ : ndarray of shape (r,)
         Eigenvalues of the centred kernel matrix, descending.
     gamma_ : float or None
@@ -63,37 +64,13 @@ class KPCA(KernelFeatures):
 
     matrices = 6
 
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        kernel: str | Callable[..., float] = "rbf",
-        gamma: float | Literal["median"] = "median",
-        gamma_scale: float = 2.0,
-        degree: float = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            gamma=gamma,
-            gamma_scale=gamma_scale,
-            degree=degree,
-            coef0=coef0,
-            kernel_params=kernel_params,
-            verbose=verbose,
-        )
-
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        n = K.shape[0]
+        n, means = K.shape[0], K.mean(axis=0)
         count = self.n_components if isinstance(self.n_components, Integral) else None
         solver = KernelPCA(n_components=count, kernel="precomputed", random_state=0).fit(K)
         rank = numerical_rank(solver.eigenvalues_, n)
         r = settle_n_components(self.n_components, rank)
         eigenvalues = solver.eigenvalues_[:r]
-        return eigenvalues, solver.eigenvectors_[:, :r] / np.sqrt(eigenvalues)
-
-    def _offset(self, K: np.ndarray) -> np.ndarray:
-        return K.mean(axis=0) @ self.coef_
+        coefficients = fix_signs(solver.eigenvectors_[:, :r] / np.sqrt(eigenvalues))
+        self.offset_ = means @ coefficients
+        return eigenvalues, coefficients

@@ -7,12 +7,11 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import scipy.linalg
 from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import class_indicator, graph_laplacian, neighbor_weights
 from ldsu.methods._base import KernelFeatures
-from ldsu.spectrum import settle_n_components, symmetric_eigh
+from ldsu.spectrum import numerical_rank, settle_n_components, solve_shifted, symmetric_eigh
 
 
 class KSDA(KernelFeatures):
@@ -38,7 +37,7 @@ class KSDA(KernelFeatures):
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule.
-    degree : float, default=3
+    degree : int, default=3
         Degree of poly.
     coef0 : float, default=1
         Constant of poly.
@@ -75,6 +74,8 @@ class KSDA(KernelFeatures):
     """
 
     min_classes = 2
+    matrices = 5
+    labelled_matrices = 1
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelFeatures._parameter_constraints,
@@ -93,7 +94,7 @@ class KSDA(KernelFeatures):
         kernel: str | Callable[..., float] = "rbf",
         gamma: float | Literal["median"] = "median",
         gamma_scale: float = 2.0,
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         verbose: bool = False,
@@ -113,19 +114,20 @@ class KSDA(KernelFeatures):
         self.beta = beta
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # W = Q Q^T has rank c, so the maximisers are a = (N K + beta I)^-1 Q u with N = I_lab + alpha L, and u solves
-        # the c x c problem Q^T K (N K + beta I)^-1 Q u = mu u. One linear solve replaces an n x n eigenproblem.
-        n = K.shape[0]
-        Q = class_indicator(codes, unit_columns=True).toarray()
+        # In coordinates B of the kernel, K = B B^T, the denominator is A = B^T (I_lab + alpha L) B + beta I. W = Q
+        # Q^T has rank c, so the maximisers are A^-1 B^T Q u, and u solves the c x c problem Q^T B A^-1 B^T Q u = mu
+        # u.
         L = graph_laplacian(neighbor_weights(self._neighbors(K, X, self.n_neighbors)[1]))
-        NK = self.alpha * (L @ K)
-        NK[codes >= 0] += K[codes >= 0]
-        NK.flat[:: n + 1] += self.beta
-        G = scipy.linalg.lu_solve(
-            scipy.linalg.lu_factor(NK.T, overwrite_a=True, check_finite=False), Q, trans=1, check_finite=False
-        )
-        P = Q.T @ K @ G
+        basis = self._basis(K, X)
+        B = basis.coordinates
+        NB = self.alpha * (L @ B)
+        NB[codes >= 0] += B[codes >= 0]
+        A = B.T @ NB
+        A.flat[:: A.shape[0] + 1] += self.beta
+        BQ = B.T @ class_indicator(codes, unit_columns=True).toarray()
+        G = solve_shifted(A, BQ, self.beta)
+        P = BQ.T @ G
         mu, U = symmetric_eigh((P + P.T) / 2)
-        r = settle_n_components(self.n_components, int(np.sum(mu > 0)))
+        r = settle_n_components(self.n_components, numerical_rank(mu, K.shape[0]))
         mu, U = mu[::-1][:r], U[:, ::-1][:, :r]
-        return mu, G @ (U / np.sqrt(mu))
+        return mu, basis.coefficients(G @ (U / np.sqrt(mu)))

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from ldsu.kernels import Kernel, kernel_squared_distances
+from ldsu.kernels import kernel_squared_distances
 from ldsu.labels import class_counts
 from ldsu.methods._base import KernelFeatures
-from ldsu.spectrum import KernelBasis, generalized_eigh, settle_n_components
+from ldsu.spectrum import generalized_eigh, numerical_rank, settle_degenerate, settle_n_components
 
 
 class KSELF(KernelFeatures):
@@ -26,7 +26,7 @@ class KSELF(KernelFeatures):
     Parameters
     ----------
     n_components : int, float or None, default=100
-        Features to keep: a count, a fraction of the rank, or all.
+        Features to keep: a count, a fraction of those with a positive eigenvalue, or all of them.
     beta : float, default=0.1
         From supervised (0) to unsupervised (1).
     ridge : float, default=0.001
@@ -40,7 +40,7 @@ class KSELF(KernelFeatures):
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule.
-    degree : float, default=3
+    degree : int, default=3
         Degree of poly.
     coef0 : float, default=1
         Constant of poly.
@@ -77,7 +77,8 @@ class KSELF(KernelFeatures):
     (150, 2)
     """
 
-    matrices = 10
+    matrices = 9
+    labelled_matrices = 3
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelFeatures._parameter_constraints,
@@ -96,7 +97,7 @@ class KSELF(KernelFeatures):
         kernel: str | Callable[..., float] = "rbf",
         gamma: float | Literal["median"] = "median",
         gamma_scale: float = 2.0,
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         verbose: bool = False,
@@ -120,15 +121,16 @@ class KSELF(KernelFeatures):
             raise ValueError("KSELF with beta=0 needs ridge > 0: the local within-class scatter alone is singular.")
         labelled = np.flatnonzero(codes >= 0)
         W_lw, W_lb = local_fisher_weights(K[np.ix_(labelled, labelled)], codes[labelled], self.local_neighbor)
-        basis = KernelBasis.from_kernel_matrix(K, X, Kernel("precomputed"))
+        basis = self._basis(K, X)
         B = basis.coordinates
         centred = B - B.mean(axis=0)
         S_b = self.beta * (centred.T @ centred) + (1 - self.beta) * _scatter(B[labelled], W_lb)
         S_w = (1 - self.beta) * _scatter(B[labelled], W_lw)
         S_w.flat[:: basis.rank + 1] += self.beta + self.ridge
-        mu, T = generalized_eigh(S_b, S_w)
-        r = settle_n_components(self.n_components, basis.rank)
-        return mu[::-1][:r], basis.coefficients(T[:, ::-1][:, :r])
+        mu, T = (pairs[..., ::-1] for pairs in generalized_eigh(S_b, S_w))
+        r = settle_n_components(self.n_components, numerical_rank(mu, basis.rank))
+        settle_degenerate(mu, T, basis.eigenvalues, r)
+        return mu[:r], basis.coefficients(T[:, :r])
 
 
 def local_fisher_weights(K: np.ndarray, codes: np.ndarray, local_neighbor: int = 7) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from ldsu.filters import FILTERS
 from ldsu.graphs import class_laplacian
-from ldsu.kernels import Kernel
+from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
 from ldsu.methods._base import KernelFeatures
 from ldsu.progress import Stages
 from ldsu.solvers import MEMORY, SOLVERS, Settings
@@ -69,7 +69,7 @@ class LDSU(KernelFeatures):
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule.
-    degree : float, default=3
+    degree : int, default=3
         Degree of poly.
     coef0 : float, default=1
         Constant of poly.
@@ -83,7 +83,8 @@ class LDSU(KernelFeatures):
     coef_ : ndarray of shape (n, r)
         Coefficients: features are ``k(x, X) @ coef_``.
     eigenvalues_ : ndarray of shape (r,)
-        With "truncate" the kept mu, ascending; otherwise the variances of the features over the anchors, descending.
+        With "truncate" the kept mu, ascending; otherwise the sums of squares of the features over the anchors,
+        descending.
     anchors_ : ndarray of int or None
         Rows of X that the features of a smooth filter are anchored at: the labelled ones first.
     gamma_ : float or None
@@ -151,7 +152,7 @@ class LDSU(KernelFeatures):
         kernel: str | Callable[..., float] = "rbf",
         gamma: float | Literal["median"] = "median",
         gamma_scale: float = 2.0,
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
         verbose: bool = False,
@@ -199,9 +200,8 @@ class LDSU(KernelFeatures):
     def _learn(
         self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None
     ) -> None:
-        n = X.shape[0]
-        settings = self._settings(n, kernel)
-        self._require_memory(n, MEMORY[self.solver](n, settings))
+        self._at_most(self.clique_size, X.shape[0], "clique_size")
+        settings = self._settings(X.shape[0])
         if basis is not None:
             basis.check_matches(X, kernel)
         solution = SOLVERS[self.solver](X, codes, kernel, settings, basis=basis, stages=stages)
@@ -215,21 +215,25 @@ class LDSU(KernelFeatures):
             self.class_laplacian_ = class_laplacian(codes)
             self.clique_laplacian_ = solution.clique_laplacian
 
-    def _settings(self, n: int, kernel: Kernel) -> Settings:
+    def _memory(self, X: Any, codes: np.ndarray, basis: KernelBasis | None = None) -> int:
+        return MEMORY[self.solver](X, codes, self._settings(X.shape[0]), basis=basis)
+
+    def _settings(self, n: int) -> Settings:
         n_components = self.n_components
         if isinstance(n_components, str):  # "auto"
             n_components = TRUNCATE_FRACTION if self.filter == "truncate" else None
-        in_kernel_space = self.cliques == "kernel" or (self.cliques == "auto" and not kernel.in_input_space)
-        if self.cliques == "input" and kernel.name == "precomputed":
+        by_kernel = "input" if self.kernel in INPUT_SPACE_KERNELS else "kernel"
+        space = by_kernel if self.cliques == "auto" else self.cliques
+        if space == "input" and self.kernel == "precomputed":
             raise ValueError("With a precomputed kernel there is no input space: use cliques='kernel' or 'auto'.")
         return Settings(
-            clique_size=self._at_most(self.clique_size, n, "clique_size"),
-            cliques_in_kernel_space=in_kernel_space,
+            clique_size=min(self.clique_size, n),
+            cliques_in_kernel_space=space == "kernel",
             theta=float(self.theta),
             relative=self.scaling == "relative",
             lam=float(self.lam),
             filter=self.filter,
             strength=float(self.strength),
             n_components=n_components,
-            min_anchors=self.min_anchors,
+            min_anchors=min(self.min_anchors, n),
         )

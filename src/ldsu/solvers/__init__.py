@@ -1,7 +1,8 @@
 """Ways from samples and graphs to the features of LDSU.
 
-A solver is a function ``solve(X, codes, kernel, settings, *, basis, stages) -> Solution``. It owns the whole way, so
-that one that never forms the n x n kernel matrix fits the same seam: register it here and it can be named in
+A solver is a function ``solve(X, codes, kernel, settings, *, basis, stages) -> Solution``, with another, ``memory(X,
+codes, settings, *, basis) -> bytes``, that says beforehand what it takes. It owns the whole way, so that one that
+never forms the n x n kernel matrix fits the same seam: register both here and it can be named in
 ``LDSU(solver=...)``.
 """
 

@@ -36,8 +36,8 @@ class Solution:
     coefficients : ndarray of shape (n, r)
         Weights of the training points in the features.
     eigenvalues : ndarray of shape (r,)
-        With "truncate" the kept mu, ascending; with a smooth filter the variances of the features over the anchors,
-        descending.
+        With "truncate" the kept mu, ascending; with a smooth filter the sums of squares of the features over the
+        anchors, descending.
     anchors : ndarray of int or None
         Rows of X that the features of a smooth filter are anchored at.
     clique_laplacian : sparse array of shape (n, n)

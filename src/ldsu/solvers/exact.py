@@ -17,22 +17,41 @@ import scipy.sparse
 
 from ldsu.expansion import KernelExpansion
 from ldsu.filters import SMOOTH_FILTERS
-from ldsu.graphs import class_laplacian_dot, local_discriminant_graph
+from ldsu.graphs import class_laplacian_rows, local_discriminant_graph
 from ldsu.kernels import Kernel
 from ldsu.progress import Stages
 from ldsu.solvers._seam import Settings, Solution
-from ldsu.spectrum import KernelBasis, fix_signs, numerical_rank, settle_degenerate, settle_n_components, symmetric_eigh
+from ldsu.spectrum import (
+    KernelBasis,
+    fix_signs,
+    numerical_rank,
+    settle_degenerate,
+    settle_n_components,
+    solve_shifted,
+    symmetric_eigh,
+)
 
-# n x n arrays alive at the peak: K, M K and its LU factors in place, one more while the kernel is made; against
-# coordinates, joint matrix and LAPACK's workspace of two for "evd".
+# n x n arrays alive at the peak. Direct: K, M K with its LU factors in place, and one while the kernel is made.
+# Spectral: coordinates, joint matrix, its product with M, and LAPACK's workspace of two for "evd".
 MATRICES = {"direct": 3, "spectral": 5}
 TRIANGLE_BLOCKS = 4
+# A solve whose symmetric result comes out less symmetric than this has lost its accuracy.
+ASYMMETRY = 1e-8
 
 
-def exact_memory(n: int, settings: Settings) -> int:
-    """Bytes the exact solver holds at its peak for n samples (see `MATRICES`), beside X itself."""
-    road = "direct" if settings.filter == "tikhonov" else "spectral"
-    return MATRICES[road] * n * n * 8
+def road(settings: Settings, basis: KernelBasis | None) -> str:
+    """Which way to go: "direct" where no decomposition is needed and none is given, else "spectral"."""
+    return "direct" if settings.filter == "tikhonov" and basis is None else "spectral"
+
+
+def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: KernelBasis | None) -> int:
+    """Bytes the exact solver holds at its peak: `MATRICES`, and a few arrays with a row for each sample."""
+    n = X.shape[0]
+    if settings.filter == "truncate":
+        columns = settle_n_components(settings.n_components, n)
+    else:
+        columns = 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
+    return 8 * n * (MATRICES[road(settings, basis)] * n + columns)
 
 
 def solve_exact(
@@ -51,10 +70,8 @@ def solve_exact(
         The decomposed kernel matrix of X, if the caller has it.
     stages : Stages
     """
-    K = None
-    if basis is None or settings.cliques_in_kernel_space:
-        with stages("kernel"):
-            K = kernel.train_matrix(X)
+    with stages("kernel"):
+        K = kernel.train_matrix(X) if basis is None or settings.cliques_in_kernel_space else np.empty((0, 0))
     with stages("graphs"):
         L, theta = local_discriminant_graph(
             X,
@@ -63,81 +80,105 @@ def solve_exact(
             theta=settings.theta,
             relative=settings.relative,
         )
-    if K is not None and basis is None and settings.filter == "tikhonov":
-        coefficients, eigenvalues, anchors = _direct(K, L, codes, settings, stages)
-    else:
+    eps = kernel.precision(X)
+    answer = None
+    if road(settings, basis) == "direct":
+        answer = _direct(K, L, codes, settings, eps, stages)
+    if answer is None:
         if basis is None:
-            assert K is not None
             with stages("decompose kernel"):
-                basis = KernelBasis.from_kernel_matrix(K, X, kernel)
-        coefficients, eigenvalues, anchors = _spectral(basis, L, codes, settings, stages)
-    return Solution(
-        KernelExpansion(kernel, kernel.support(X), coefficients), coefficients, eigenvalues, anchors, L, theta
-    )
+                basis = KernelBasis.from_kernel_matrix(K, eps=eps)
+        answer = _spectral(basis, L, codes, settings, eps, stages)
+    coefficients, eigenvalues, anchors = answer
+    feature_map = KernelExpansion(kernel, kernel.support(X), coefficients)
+    return Solution(feature_map, coefficients, eigenvalues, anchors, L, theta)
+
+
+Answer = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
 
 def _spectral(
-    basis: KernelBasis, L: scipy.sparse.csr_array, codes: np.ndarray, settings: Settings, stages: Stages
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    basis: KernelBasis, L: scipy.sparse.csr_array, codes: np.ndarray, settings: Settings, eps: float, stages: Stages
+) -> Answer:
+    """Coefficients, eigenvalues and anchors from the coordinates B of the kernel, ``K = B B^T``."""
+    B = basis.coordinates
     with stages("project graphs"):
-        S = project(basis.coordinates, L, codes, settings.lam)
-    with stages("decompose graphs"):
-        mu, omega = symmetric_eigh(S)
-        mu = np.maximum(mu, 0)
-    with stages("features"):
-        if settings.filter == "truncate":
+        S = project(B, L, codes, settings.lam)
+    if settings.filter == "truncate":
+        with stages("decompose graphs"):
+            mu, omega = symmetric_eigh(S)
+        with stages("features"):
             r = settle_n_components(settings.n_components, basis.rank)
             settle_degenerate(mu, omega, basis.eigenvalues, r)
-            return fix_signs(basis.coefficients(omega[:, :r])), mu[:r], None
-        B = basis.coordinates
-        typical = float(np.einsum("ij,ij->", B, B) / B.shape[0])
-        kept = SMOOTH_FILTERS[settings.filter](mu, settle_strength(settings, typical))
-        anchors = choose_anchors(
-            codes, settings.min_anchors, lambda i: B @ B[i], np.einsum("ij,ij->i", B, B), lambda: B @ B.sum(axis=0)
-        )
-        at_anchors = omega.T @ B[anchors].T  # (rank, |A|): the anchors in the eigenbasis of the joint problem
-        C = basis.coefficients(omega @ (kept[:, None] * at_anchors))
-        return *_anchored(C, at_anchors.T @ (kept[:, None] * at_anchors), settings), anchors
+            return fix_signs(basis.coefficients(omega[:, :r])), np.maximum(mu[:r], 0), None
+    diagonal = np.einsum("ij,ij->i", B, B)
+    strength = settle_strength(settings, float(diagonal.mean()))
+    anchors = choose_anchors(
+        codes, settings.min_anchors, lambda i: B @ B[i], diagonal, lambda: B @ B.sum(axis=0), eps=eps
+    )
+    B_A = B[anchors]
+    if settings.filter == "tikhonov":
+        with stages("solve"):
+            S *= strength
+            S.flat[:: basis.rank + 1] += 1
+            filtered = solve_shifted(S, B_A.T, 1.0)  # (I + strength S)^-1 B_A^T, shape (rank, |A|)
+    else:
+        with stages("decompose graphs"):
+            mu, omega = symmetric_eigh(S)
+            kept = SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength)
+            filtered = omega @ (kept[:, None] * (omega.T @ B_A.T))
+    with stages("features"):
+        features = _anchored(basis.coefficients(filtered), B_A @ filtered, float(diagonal.sum()), settings, eps)
+        return *features, anchors
 
 
 def _direct(
-    K: np.ndarray, L: scipy.sparse.csr_array, codes: np.ndarray, settings: Settings, stages: Stages
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Anchored features of the Tikhonov filter: ``C = (I + strength M K)^-1 E_A``, ``Kt_AA = K_A: C``."""
+    K: np.ndarray, L: scipy.sparse.csr_array, codes: np.ndarray, settings: Settings, eps: float, stages: Stages
+) -> Answer | None:
+    """The Tikhonov filter by one linear solve: ``C = (I + strength M K)^-1 E_A``, ``Kt_AA = K_A: C``.
+
+    None where the solve lost its accuracy, which shows in the asymmetry of Kt_AA.
+    """
     n = K.shape[0]
     diagonal = K.diagonal()
     with stages("solve"):
-        anchors = choose_anchors(codes, settings.min_anchors, lambda i: K[:, i], diagonal, lambda: K.sum(axis=0))
+        anchors = choose_anchors(
+            codes, settings.min_anchors, lambda i: K[:, i], diagonal, lambda: K.sum(axis=0), eps=eps
+        )
         MK = joint_dot(L, codes, settings.lam, K)
         MK *= settle_strength(settings, float(diagonal.mean()))
         MK.flat[:: n + 1] += 1
         C = np.zeros((n, anchors.size))
         C[anchors, np.arange(anchors.size)] = 1
         # The transpose of a C-ordered matrix is what LAPACK reads without a copy; trans=1 undoes it.
-        C = scipy.linalg.lu_solve(
-            scipy.linalg.lu_factor(MK.T, overwrite_a=True, check_finite=False),
-            C,
-            trans=1,
-            overwrite_b=True,
-            check_finite=False,
-        )
+        factor = scipy.linalg.lu_factor(MK.T, overwrite_a=True, check_finite=False)
+        C = scipy.linalg.lu_solve(factor, C, trans=1, overwrite_b=True, check_finite=False)
+        Kt_AA = K[anchors] @ C
+        if not np.abs(Kt_AA - Kt_AA.T).max(initial=0) <= ASYMMETRY * np.abs(Kt_AA).max(initial=0):
+            return None
     with stages("features"):
-        return *_anchored(C, K[anchors] @ C, settings), anchors
+        return *_anchored(C, Kt_AA, float(diagonal.sum()), settings, eps), anchors
 
 
-def _anchored(C: np.ndarray, Kt_AA: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+def _anchored(
+    C: np.ndarray, Kt_AA: np.ndarray, trace: float, settings: Settings, eps: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Lossless short features ``z(x) = S^-1/2 U^T Kt(A, x)`` from ``Kt(x, A) = k(x, X) C`` and ``Kt_AA = U S U^T``.
 
-    They have the inner products of Kt on everything a classifier trained at the anchors can see.
+    They have the inner products of Kt on everything a classifier trained at the anchors can see. What is zero is read
+    in the units of K, of which Kt is computed: `trace` is K's.
     """
     if not (np.all(np.isfinite(C)) and np.all(np.isfinite(Kt_AA))):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
             "Use smaller ones."
         )
-    # The eigenvalues of Kt are at most those of K, whose rounding error is the unit in which "zero" must be read.
     S, U = symmetric_eigh((Kt_AA + Kt_AA.T) / 2)
-    rank = numerical_rank(S, C.shape[0])
+    rank = numerical_rank(S, C.shape[0], eps=eps, unit=trace)
+    if rank == 0:
+        raise ValueError(
+            f"No feature is left: the kernel is zero, or strength = {settings.strength:.3g} damps all of it."
+        )
     r = settle_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
     return C @ (U / np.sqrt(S)), S
@@ -152,8 +193,8 @@ def joint_dot(L: scipy.sparse.csr_array, codes: np.ndarray, lam: float, Z: np.nd
     """``M @ Z = (L_w + lam L) @ Z`` for Z (n x q)."""
     product = L @ Z
     product *= lam
-    labelled = np.flatnonzero(codes >= 0)
-    product[labelled] += class_laplacian_dot(codes[labelled], Z[labelled])
+    for members, rows in class_laplacian_rows(codes, Z):
+        product[members] += rows
     return product
 
 
@@ -174,6 +215,8 @@ def choose_anchors(
     column: Callable[[int], np.ndarray],
     diagonal: np.ndarray,
     column_sums: Callable[[], np.ndarray],
+    *,
+    eps: float,
 ) -> np.ndarray:
     """The labelled points, and landmarks where there are fewer than `min_anchors` of them.
 
@@ -190,13 +233,15 @@ def choose_anchors(
         Of K.
     column_sums : callable
         ``column_sums()`` are the sums of the columns of K.
+    eps : float
+        Relative error of the entries of K.
     """
     labelled = np.flatnonzero(codes >= 0)
     n = codes.shape[0]
     if labelled.size >= min(min_anchors, n):
         return labelled
     residual = np.array(diagonal, dtype=np.float64)
-    smallest = n * np.finfo(diagonal.dtype).eps * residual.max()
+    smallest = n * eps * residual.max()
     factor = np.zeros((n, min_anchors))
     chosen: list[int] = []
     queue = labelled.tolist()
