@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import get_tags
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import few_labels
@@ -20,7 +21,6 @@ TRANSFORMERS = [
     LDSU(filter="heat"),
     LDSU(kernel="cosine", filter="truncate"),
 ]
-NEEDS_LABELS = ("KDA", "KSDA", "EnFS")
 every_method = pytest.mark.parametrize("method", TRANSFORMERS, ids=repr)
 
 
@@ -99,7 +99,7 @@ def test_all_labelled_and_one_label_a_class_work(digits, method):
 def test_without_labels_a_method_works_or_says_why_not(digits, method, labels):
     X, y = digits
     y = None if labels is None else np.full_like(y, -1)
-    if type(method).__name__ in NEEDS_LABELS:
+    if get_tags(method).target_tags.required:
         with pytest.raises(ValueError, match=r"requires y|needs labels of at least 2 classes"):
             clone(method).fit(X, y)
     else:
@@ -110,7 +110,7 @@ def test_without_labels_a_method_works_or_says_why_not(digits, method, labels):
 def test_one_class_works_or_is_named(digits, method):
     X, y = digits
     one = np.where(y == 3, 3, -1)
-    if type(method).__name__ in NEEDS_LABELS:
+    if get_tags(method).target_tags.required:
         with pytest.raises(ValueError, match=r"at least 2 classes, but y has 1"):
             clone(method).fit(X, one)
     else:

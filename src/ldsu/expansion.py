@@ -9,8 +9,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from ldsu.kernels import Kernel
-
-BLOCK_BYTES = 2**27
+from ldsu.memory import BLOCK_BYTES
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from sklearn.utils import gen_batches
 
 from ldsu.kernels import dense
 from ldsu.labels import class_counts
+from ldsu.memory import BLOCK_BYTES
 from ldsu.neighbors import cliques as cliques_of
 from ldsu.neighbors import input_neighbors, kernel_neighbors
-
-BLOCK_BYTES = 2**26
 
 
 def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:

@@ -7,6 +7,8 @@ from pathlib import Path
 import psutil
 
 GIB = 2**30
+# Work that goes over rows takes them in blocks of about this size.
+BLOCK_BYTES = 2**26
 CGROUP = Path("/sys/fs/cgroup")
 
 

@@ -9,8 +9,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
-
-BLOCK_BYTES = 2**26
+from ldsu.memory import BLOCK_BYTES
 
 
 def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
