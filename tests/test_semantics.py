@@ -175,6 +175,16 @@ def test_the_callers_arrays_are_left_alone(digits, method):
     np.testing.assert_array_equal(y, y_before)
 
 
+@every_method
+def test_changing_the_samples_after_fit_does_not_change_the_model(digits, method):
+    X, y = digits
+    new = X[:5].copy()
+    model = clone(method).fit(X, y)
+    before = model.transform(new)
+    X[:] = 0
+    np.testing.assert_array_equal(model.transform(new), before)
+
+
 def test_a_precomputed_kernel_is_left_alone(digits):
     X, y = digits
     K = X @ X.T

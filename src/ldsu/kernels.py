@@ -95,11 +95,12 @@ class Kernel:
     def support(self, X: Any, rows: np.ndarray | None = None) -> Any:
         """What to keep of the training samples (or of some rows) to evaluate the kernel against them later.
 
-        The samples themselves; for "precomputed", where callers bring kernel values, their columns.
+        A copy of the samples, so that changing them later does not change the model; for "precomputed", where callers
+        bring kernel values, their columns.
         """
         if self.name == "precomputed":
             return np.arange(X.shape[0]) if rows is None else rows
-        return X if rows is None else X[rows]
+        return X.copy() if rows is None else X[rows]
 
     @property
     def in_input_space(self) -> bool:
