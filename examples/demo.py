@@ -14,7 +14,6 @@ import base64
 import csv
 import html
 import time
-import warnings
 from pathlib import Path
 
 import matplotlib
@@ -198,7 +197,6 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[1, 3, 5, 10], help="labels a class")
     options = parser.parse_args()
     console = Console()
-    warnings.filterwarnings("ignore", message="EnFS stopped after")
     options.out.mkdir(parents=True, exist_ok=True)
     results = measure(options.labels, options.repeats, console)
     show(*cells(results, "{MAP:.3f} {accuracy:.3f}"), console)

@@ -40,7 +40,7 @@ class EnFS(SelectorMixin, BaseEstimator):
         Weight of each loss's own norm.
     beta : float, default=1.0
         Weight of the joint norm. alpha and beta must not both be 0.
-    max_iter : int, default=1000
+    max_iter : int, default=5000
         Reweighting steps at most.
     tol : float, default=1e-6
         Stop when a step lowers the objective by less than this, relatively.
@@ -92,7 +92,7 @@ class EnFS(SelectorMixin, BaseEstimator):
         *,
         alpha: float = 1.0,
         beta: float = 1.0,
-        max_iter: int = 1000,
+        max_iter: int = 5000,
         tol: float = 1e-6,
     ) -> None:
         self.n_features_to_select = n_features_to_select
