@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
@@ -28,13 +29,50 @@ from ldsu.neighbors import input_neighbors, kernel_neighbors
 from ldsu.progress import Stages
 from ldsu.spectrum import KernelBasis, fix_signs
 
+T = TypeVar("T")
 FLOATS = [np.float64, np.float32]
+SHARED_DOCS = {
+    "kernel parameters": """\
+    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
+        Kernel. A callable takes two rows, as 1-d arrays, and returns a number.
+    gamma : float or "median", default="median"
+        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
+        `ldsu.kernels.median_gamma`.
+    gamma_scale : float, default=2.0
+        Factor of the "median" rule.
+    degree : int, default=3
+        Degree of poly.
+    coef0 : float, default=1
+        Constant of poly.
+    kernel_params : dict, optional
+        Further arguments of a callable kernel.
+    verbose : bool, default=False
+        Write a line to standard error for each stage of `fit`.
+""",
+    "fitted attributes": """\
+    gamma_ : float or None
+        The bandwidth used.
+    classes_ : ndarray of shape (c,)
+        The labels seen.
+    timings_ : dict of str to float
+        Seconds of each stage of `fit`.
+""",
+}
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def parameters(cls: type[T]) -> type[T]:
+    """Make the annotated fields of an estimator the arguments of an `__init__` that only assigns them."""
+    return dataclass(eq=False, repr=False, kw_only=True)(cls)
+
+
+@parameters
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the kernel methods: features are ``k(x, X_fit) @ coef_``.
 
-    A method gives `_solve`, its formula on the kernel matrix, and says with class attributes what it needs.
+    A method gives `_solve`, its formula on the kernel matrix, and says with class attributes what it needs. Its
+    parameters are the fields of a data class, beside those of the kernel that it inherits; its docstring takes what is
+    common from `SHARED_DOCS`.
 
     Attributes
     ----------
@@ -64,26 +102,19 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         "verbose": ["boolean"],
     }
 
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        kernel: str | Callable[..., float] = "rbf",
-        gamma: float | Literal["median"] = "median",
-        gamma_scale: float = 2.0,
-        degree: int = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.gamma_scale = gamma_scale
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.verbose = verbose
+    n_components: int | float | str | None = field(default=None, kw_only=False)
+    kernel: str | Callable[..., float] = "rbf"
+    gamma: float | Literal["median"] = "median"
+    gamma_scale: float = 2.0
+    degree: int = 3
+    coef0: float = 1
+    kernel_params: dict[str, Any] | None = None
+    verbose: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for placeholder, text in SHARED_DOCS.items():
+            cls.__doc__ = (cls.__doc__ or "").replace(f"    {{{placeholder}}}\n", text)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

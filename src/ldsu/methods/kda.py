@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import class_indicator
-from ldsu.methods._base import KernelFeatures
+from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.spectrum import settle_n_components, solve_shifted
 
 
+@parameters
 class KDA(KernelFeatures):
     """Kernel discriminant analysis: regress class responses, ``(K_l + delta I) alpha = response``.
 
@@ -27,21 +27,7 @@ class KDA(KernelFeatures):
         Features to keep: a count, a fraction of c - 1, or all.
     delta : float, default=0.01
         Ridge of the regression.
-    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
-        Kernel. A callable takes two rows and returns a number.
-    gamma : float or "median", default="median"
-        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
-        `ldsu.kernels.median_gamma`.
-    gamma_scale : float, default=2.0
-        Factor of the "median" rule.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=1
-        Constant of poly.
-    kernel_params : dict, optional
-        Further arguments of a callable kernel.
-    verbose : bool, default=False
-        Write a line to standard error for each stage of `fit`.
+    {kernel parameters}
 
     Attributes
     ----------
@@ -49,12 +35,7 @@ class KDA(KernelFeatures):
         Coefficients: features are ``k(x, X_fit) @ coef_``.
     eigenvalues_ : ndarray of shape (r,)
         All 1: the responses share one eigenvalue of the same-class graph.
-    gamma_ : float or None
-        The bandwidth used.
-    classes_ : ndarray of shape (c,)
-        The labels seen.
-    timings_ : dict of str to float
-        Seconds of each stage of `fit`.
+    {fitted attributes}
 
     References
     ----------
@@ -79,30 +60,7 @@ class KDA(KernelFeatures):
         "delta": [Interval(Real, 0, None, closed="neither")],
     }
 
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        delta: float = 0.01,
-        kernel: str | Callable[..., float] = "rbf",
-        gamma: float | Literal["median"] = "median",
-        gamma_scale: float = 2.0,
-        degree: int = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            gamma=gamma,
-            gamma_scale=gamma_scale,
-            degree=degree,
-            coef0=coef0,
-            kernel_params=kernel_params,
-            verbose=verbose,
-        )
-        self.delta = delta
+    delta: float = 0.01
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         m = K.shape[0]

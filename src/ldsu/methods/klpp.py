@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import field
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import graph_laplacian, neighbor_weights
-from ldsu.methods._base import KernelFeatures
+from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.spectrum import generalized_eigh, settle_degenerate, settle_n_components
 
 
+@parameters
 class KLPP(KernelFeatures):
     """Kernel LPP: the smoothest directions on a neighbour graph, ``K L K a = mu (K D K + ridge K) a``, smallest mu.
 
@@ -32,21 +33,7 @@ class KLPP(KernelFeatures):
     ridge : float, default=0.001
         Ridge, 0 for none. Without it and with a full-rank kernel the training features are those of Laplacian
         eigenmaps, and do not carry over to new points.
-    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
-        Kernel. A callable takes two rows and returns a number.
-    gamma : float or "median", default="median"
-        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
-        `ldsu.kernels.median_gamma`.
-    gamma_scale : float, default=2.0
-        Factor of the "median" rule.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=1
-        Constant of poly.
-    kernel_params : dict, optional
-        Further arguments of a callable kernel.
-    verbose : bool, default=False
-        Write a line to standard error for each stage of `fit`.
+    {kernel parameters}
 
     Attributes
     ----------
@@ -54,12 +41,7 @@ class KLPP(KernelFeatures):
         Coefficients: features are ``k(x, X_fit) @ coef_``.
     eigenvalues_ : ndarray of shape (r,)
         mu, ascending.
-    gamma_ : float or None
-        The bandwidth used.
-    classes_ : ndarray of shape (c,)
-        The labels seen.
-    timings_ : dict of str to float
-        Seconds of each stage of `fit`.
+    {fitted attributes}
 
     References
     ----------
@@ -83,34 +65,10 @@ class KLPP(KernelFeatures):
         "ridge": [Interval(Real, 0, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        n_components: int | float | None = 50,
-        *,
-        n_neighbors: int = 5,
-        heat_scale: float = 1.0,
-        ridge: float = 0.001,
-        kernel: str | Callable[..., float] = "rbf",
-        gamma: float | Literal["median"] = "median",
-        gamma_scale: float = 2.0,
-        degree: int = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            gamma=gamma,
-            gamma_scale=gamma_scale,
-            degree=degree,
-            coef0=coef0,
-            kernel_params=kernel_params,
-            verbose=verbose,
-        )
-        self.n_neighbors = n_neighbors
-        self.heat_scale = heat_scale
-        self.ridge = ridge
+    n_components: int | float | str | None = field(default=50, kw_only=False)
+    n_neighbors: int = 5
+    heat_scale: float = 1.0
+    ridge: float = 0.001
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         D2, neighbors = self._neighbors(K, X, self.n_neighbors)

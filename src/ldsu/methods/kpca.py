@@ -22,21 +22,7 @@ class KPCA(KernelFeatures):
     ----------
     n_components : int, float or None, default=None
         Features to keep: a count, a fraction of the rank, or all.
-    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
-        Kernel. A callable takes two rows and returns a number.
-    gamma : float or "median", default="median"
-        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
-        `ldsu.kernels.median_gamma`.
-    gamma_scale : float, default=2.0
-        Factor of the "median" rule.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=1
-        Constant of poly.
-    kernel_params : dict, optional
-        Further arguments of a callable kernel.
-    verbose : bool, default=False
-        Write a line to standard error for each stage of `fit`.
+    {kernel parameters}
 
     Attributes
     ----------
@@ -46,12 +32,7 @@ class KPCA(KernelFeatures):
         Subtracted from ``k(x, X) @ coef_``: the features of the mean.
     eigenvalues_ : ndarray of shape (r,)
         Eigenvalues of the centred kernel matrix, descending.
-    gamma_ : float or None
-        The bandwidth used.
-    classes_ : ndarray of shape (c,)
-        The labels seen.
-    timings_ : dict of str to float
-        Seconds of each stage of `fit`.
+    {fitted attributes}
 
     Examples
     --------

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import field
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from ldsu.kernels import kernel_squared_distances
 from ldsu.labels import class_counts
-from ldsu.methods._base import KernelFeatures
+from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.spectrum import generalized_eigh, numerical_rank, settle_degenerate, settle_n_components
 
 
+@parameters
 class KSELF(KernelFeatures):
     """Kernel SELF: ``max tr((T^T S_w' T)^-1 T^T S_b' T)`` with local Fisher scatters mixed with the total scatter.
 
@@ -33,21 +34,7 @@ class KSELF(KernelFeatures):
         Ridge of the within-class scatter; needed where beta is 0.
     local_neighbor : int, default=7
         The neighbour whose distance scales the affinities; at most the points of the class less one.
-    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
-        Kernel. A callable takes two rows and returns a number.
-    gamma : float or "median", default="median"
-        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
-        `ldsu.kernels.median_gamma`.
-    gamma_scale : float, default=2.0
-        Factor of the "median" rule.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=1
-        Constant of poly.
-    kernel_params : dict, optional
-        Further arguments of a callable kernel.
-    verbose : bool, default=False
-        Write a line to standard error for each stage of `fit`.
+    {kernel parameters}
 
     Attributes
     ----------
@@ -55,12 +42,7 @@ class KSELF(KernelFeatures):
         Coefficients: features are ``k(x, X_fit) @ coef_``.
     eigenvalues_ : ndarray of shape (r,)
         The maximised ratios, descending.
-    gamma_ : float or None
-        The bandwidth used.
-    classes_ : ndarray of shape (c,)
-        The labels seen.
-    timings_ : dict of str to float
-        Seconds of each stage of `fit`.
+    {fitted attributes}
 
     References
     ----------
@@ -87,34 +69,10 @@ class KSELF(KernelFeatures):
         "local_neighbor": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        n_components: int | float | None = 100,
-        *,
-        beta: float = 0.1,
-        ridge: float = 0.001,
-        local_neighbor: int = 7,
-        kernel: str | Callable[..., float] = "rbf",
-        gamma: float | Literal["median"] = "median",
-        gamma_scale: float = 2.0,
-        degree: int = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            gamma=gamma,
-            gamma_scale=gamma_scale,
-            degree=degree,
-            coef0=coef0,
-            kernel_params=kernel_params,
-            verbose=verbose,
-        )
-        self.beta = beta
-        self.ridge = ridge
-        self.local_neighbor = local_neighbor
+    n_components: int | float | str | None = field(default=100, kw_only=False)
+    beta: float = 0.1
+    ridge: float = 0.001
+    local_neighbor: int = 7
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.beta + self.ridge == 0:

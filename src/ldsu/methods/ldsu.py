@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -13,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ldsu.filters import FILTERS
 from ldsu.graphs import class_laplacian
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
-from ldsu.methods._base import KernelFeatures
+from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.progress import Stages
 from ldsu.solvers import MEMORY, SOLVERS, Settings
 from ldsu.spectrum import KernelBasis
@@ -22,6 +23,7 @@ from ldsu.spectrum import KernelBasis
 TRUNCATE_FRACTION = 0.5
 
 
+@parameters
 class LDSU(KernelFeatures):
     """Features from many samples and few labels: ``min tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``.
 
@@ -62,21 +64,7 @@ class LDSU(KernelFeatures):
         How the problem is solved.
     store_graphs : bool, default=False
         Keep the two Laplacians as `class_laplacian_` and `clique_laplacian_`.
-    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
-        Kernel. A callable takes two rows and returns a number.
-    gamma : float or "median", default="median"
-        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
-        `ldsu.kernels.median_gamma`.
-    gamma_scale : float, default=2.0
-        Factor of the "median" rule.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=1
-        Constant of poly.
-    kernel_params : dict, optional
-        Further arguments of a callable kernel.
-    verbose : bool, default=False
-        Write a line to standard error for each stage of `fit`.
+    {kernel parameters}
 
     Attributes
     ----------
@@ -135,48 +123,17 @@ class LDSU(KernelFeatures):
         "store_graphs": ["boolean"],
     }
 
-    def __init__(
-        self,
-        n_components: int | float | str | None = "auto",
-        *,
-        filter: str = "tikhonov",
-        strength: float = 100.0,
-        lam: float = 1.0,
-        clique_size: int = 3,
-        theta: float = 0.1,
-        scaling: str = "relative",
-        cliques: str = "auto",
-        min_anchors: int = 50,
-        solver: str = "exact",
-        store_graphs: bool = False,
-        kernel: str | Callable[..., float] = "rbf",
-        gamma: float | Literal["median"] = "median",
-        gamma_scale: float = 2.0,
-        degree: int = 3,
-        coef0: float = 1,
-        kernel_params: dict[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            gamma=gamma,
-            gamma_scale=gamma_scale,
-            degree=degree,
-            coef0=coef0,
-            kernel_params=kernel_params,
-            verbose=verbose,
-        )
-        self.filter = filter
-        self.strength = strength
-        self.lam = lam
-        self.clique_size = clique_size
-        self.theta = theta
-        self.scaling = scaling
-        self.cliques = cliques
-        self.min_anchors = min_anchors
-        self.solver = solver
-        self.store_graphs = store_graphs
+    n_components: int | float | str | None = field(default="auto", kw_only=False)
+    filter: str = "tikhonov"
+    strength: float = 100.0
+    lam: float = 1.0
+    clique_size: int = 3
+    theta: float = 0.1
+    scaling: str = "relative"
+    cliques: str = "auto"
+    min_anchors: int = 50
+    solver: str = "exact"
+    store_graphs: bool = False
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, *, basis: KernelBasis | None = None) -> Self:
