@@ -18,7 +18,7 @@ GAMMA_KERNELS = ("rbf", "chi2", "poly")
 # Kernels whose neighbours and cliques are those of the input space: functions of Euclidean distance, and the linear
 # kernel, whose feature space is the input space.
 INPUT_SPACE_KERNELS = ("rbf", "linear")
-MEDIAN_ROWS = 2000
+MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     """Bandwidth in units of the data: ``scale / (2 median_{i<j} d(x_i, x_j))``.
 
     d is the squared Euclidean distance for rbf and poly and the chi2 distance ``sum (x-y)^2 / (x+y)`` for chi2.
-    Beyond 2,000 rows the median is that of a fixed random 2,000 of them. Where more than half of the pairs are equal
+    Beyond 1,000 rows the median is that of a fixed random 1,000 of them. Where more than half of the pairs are equal
     rows, the mean takes the median's place; where all are, gamma is `scale`.
 
     Examples

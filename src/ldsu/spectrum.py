@@ -94,14 +94,13 @@ def settle_degenerate(mu: np.ndarray, T: np.ndarray, variances: np.ndarray, r: i
         return T
     # Eigenvalues are known to this much; what differs by less, from the first of a group, coincides.
     tolerance = mu.size * EPS * np.abs(mu).max()
-    start = 0
-    while start < min(r, mu.size):
-        stop = start + int(np.searchsorted(np.abs(mu[start:] - mu[start]), tolerance, side="right"))
-        if stop > start + 1:
+    stop = 0
+    for start in np.flatnonzero(np.abs(np.diff(mu)) <= tolerance):
+        if stop <= start < r:
+            stop = start + int(np.searchsorted(np.abs(mu[start:] - mu[start]), tolerance, side="right"))
             span = slice(start, stop)
             _, rotation = symmetric_eigh(T[:, span].T @ (variances[:, None] * T[:, span]))
             T[:, span] = T[:, span] @ rotation[:, ::-1]
-        start = stop
     return T
 
 

@@ -34,7 +34,7 @@ from ldsu.spectrum import (
 # n x n arrays alive at the peak. Direct: K, M K with its LU factors in place, and one while the kernel is made.
 # Spectral: coordinates, joint matrix, its product with M, and LAPACK's workspace of two for "evd".
 MATRICES = {"direct": 3, "spectral": 5}
-TRIANGLE_BLOCKS = 4
+TRIANGLE_BLOCKS = 6
 # A solve whose symmetric result comes out less symmetric than this has lost its accuracy.
 ASYMMETRY = 1e-8
 
@@ -205,7 +205,7 @@ def project(B: np.ndarray, L: scipy.sparse.csr_array, codes: np.ndarray, lam: fl
     S = np.zeros((q, q), order="F")
     edges = np.linspace(0, q, TRIANGLE_BLOCKS + 1).astype(int)
     for start, stop in itertools.pairwise(edges):
-        S[start:, start:stop] = B[:, start:].T @ MB[:, start:stop]
+        S[start:, start:stop] = (MB[:, start:stop].T @ B[:, start:]).T  # transposed: in the order of S
     return S
 
 
