@@ -95,7 +95,7 @@ def settle_degenerate(mu: np.ndarray, T: np.ndarray, variances: np.ndarray, r: i
     # Eigenvalues are known to this much; what differs by less, from the first of a group, coincides.
     tolerance = mu.size * EPS * np.abs(mu).max()
     stop = 0
-    for start in np.flatnonzero(np.abs(np.diff(mu)) <= tolerance):
+    for start in np.flatnonzero(np.abs(np.diff(mu)) <= tolerance).tolist():
         if stop <= start < r:
             stop = start + int(np.searchsorted(np.abs(mu[start:] - mu[start]), tolerance, side="right"))
             span = slice(start, stop)
