@@ -22,6 +22,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.lines import Line2D
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -96,15 +97,17 @@ def cells(results: list[dict], template: str) -> tuple[list[str], list[list[str]
             line.append(template.format(MAP=MAP, deviation=deviation, accuracy=accuracy))
         table.append([*line, f"{seconds:.2f}"])
         is_best.append([False, *[best[count] == name for count in labels], False])
-    header = ["labels a class", *[str(c) for c in labels], "seconds"]
+    header = ["", *[str(c) for c in labels], "seconds"]
     return header, table, is_best
 
 
 def show(header: list[str], table: list[list[str]], is_best: list[list[bool]], console: Console) -> None:
-    view = Table(title="Digits: MAP and accuracy on the unseen half, best MAP in bold", title_justify="left")
+    title = "Digits: MAP and accuracy on the unseen half, by labels a class; best MAP in bold"
+    view = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in header:
         view.add_column(column, justify="left" if column == header[0] else "right", no_wrap=True)
     for line, marks in zip(table, is_best, strict=True):
+        line = [line[0], *[cell.replace("0.", ".") for cell in line[1:-1]], line[-1]]  # to fit 80 columns
         view.add_row(*[f"[bold green]{cell}[/]" if mark else cell for cell, mark in zip(line, marks, strict=True)])
     console.print(view)
 
@@ -171,7 +174,7 @@ img {{ max-width: 100%; height: auto; background: white; border-radius: .4rem; }
 <h1>Digits from few labels</h1>
 <p>Mean average precision ± deviation over repeats, then accuracy, on the half of the digits that no method saw. Every
 method has its default parameters; nothing is tuned. Bold: the best MAP of a column. ldsu {ldsu.__version__}.</p>
-<div class="wide"><table><thead>{row(header, [False] * len(header), "th")}</thead><tbody>
+<div class="wide"><table><thead>{row(["labels a class", *header[1:]], [False] * len(header), "th")}</thead><tbody>
 {body}
 </tbody></table></div>
 <h2>What the features look like</h2>
