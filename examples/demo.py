@@ -102,7 +102,7 @@ def cells(results: list[dict], template: str) -> tuple[list[str], list[list[str]
 
 
 def show(header: list[str], table: list[list[str]], is_best: list[list[bool]], console: Console) -> None:
-    title = "Digits: MAP and accuracy on the unseen half, by labels a class; best MAP in bold"
+    title = "Digits: MAP and accuracy on the unseen half, by labels a class"
     view = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in header:
         view.add_column(column, justify="left" if column == header[0] else "right", no_wrap=True)
