@@ -102,11 +102,6 @@ class Kernel:
             return np.arange(X.shape[0]) if rows is None else rows
         return X.copy() if rows is None else X[rows]
 
-    @property
-    def in_input_space(self) -> bool:
-        """Whether neighbours and cliques are taken from the input space (else from the kernel's own)."""
-        return self.name in INPUT_SPACE_KERNELS
-
 
 def settle_kernel(
     X: Any,
