@@ -138,9 +138,16 @@ def local_discriminant_graph(
     else:
         members = cliques_of(kernel_neighbors(K, clique_size - 1)[1])
         grams = clique_grams_kernel(K, members)
+    return scaled_clique_laplacian(grams, members, theta, relative=relative)
+
+
+def scaled_clique_laplacian(
+    grams: np.ndarray, cliques: np.ndarray, theta: float, *, relative: bool
+) -> tuple[scipy.sparse.csr_array, float]:
+    """`clique_laplacian` in the units asked for, and the ridge in the units of the data."""
     if relative:
         theta *= mean_clique_scatter(grams) or 1.0
-    L = clique_laplacian(grams, members, theta)
+    L = clique_laplacian(grams, cliques, theta)
     return (L / mean_diagonal(L) if relative else L), theta
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score, get_scorer
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import BaseCrossValidator, RepeatedStratifiedKFold
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
@@ -127,14 +127,40 @@ def mean_average_precision(y_true: Any, y_score: Any, *, classes: Any = None) ->
     if unknown:
         raise ValueError(f"y_true holds labels without a column of scores: {unknown}.")
     rows = codes >= 0
-    return float(
-        np.mean(
-            [
-                average_precision_score(codes[rows] == code, y_score[rows, column_of[label]])
-                for code, label in enumerate(present.tolist())
-            ]
-        )
-    )
+    columns = [column_of[label] for label in present.tolist()]
+    truth = codes[rows][:, None] == np.arange(present.size)
+    scores = y_score[rows][:, columns]
+    if not np.all(np.isfinite(scores)):
+        raise ValueError("y_score contains NaN or infinity, which cannot be ranked.")
+    return float(np.mean(average_precisions(truth, scores)))
+
+
+def average_precisions(truth: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Average precision of each column, ``sum_t (R_t - R_t-1) P_t`` over its distinct scores t in falling order.
+
+    Parameters
+    ----------
+    truth : ndarray of bool, shape (n, c)
+    scores : ndarray of shape (n, c)
+        Finite.
+
+    Returns
+    -------
+    precisions : ndarray of shape (c,)
+        NaN for a column in which nothing is true.
+    """
+    n = scores.shape[0]
+    order = np.argsort(-scores, axis=0, kind="stable")
+    ranked = np.take_along_axis(scores, order, axis=0)
+    hits = np.cumsum(np.take_along_axis(truth, order, axis=0), axis=0)
+    precision = hits / np.arange(1, n + 1)[:, None]
+    # Points of equal score are retrieved together: all of them have the precision after the last of them.
+    for column in np.flatnonzero(np.any(ranked[1:] == ranked[:-1], axis=0)):
+        last_of_ties = np.append(np.flatnonzero(ranked[1:, column] != ranked[:-1, column]), n - 1)
+        precision[:, column] = precision[np.repeat(last_of_ties, np.diff(last_of_ties, prepend=-1)), column]
+    gained = np.diff(hits, axis=0, prepend=0)
+    with np.errstate(invalid="ignore"):
+        return np.sum(gained * precision, axis=0) / truth.sum(axis=0)
 
 
 def mean_average_precision_scorer(estimator: Any, X: Any, y: Any) -> float:

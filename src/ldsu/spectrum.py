@@ -18,6 +18,11 @@ from ldsu.memory import require_memory
 # n x n arrays alive while a kernel matrix is decomposed: it, LAPACK's workspace of two for "evd", and the coordinates.
 BASIS_MATRICES = 5
 EPS = float(np.finfo(np.float64).eps)
+# All eigenpairs of a matrix, ascending; `solve_shifted`; all pairs of ``A w = mu B w``. Whoever brings another engine
+# hands these in. They may overwrite the matrices they decompose.
+SymmetricEigh = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+ShiftedSolve = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+GeneralizedEigh = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def symmetric_eigh(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,11 +194,17 @@ class KernelBasis:
 
     @classmethod
     def from_kernel_matrix(
-        cls, K: np.ndarray, *, eps: float = EPS, kernel: Kernel | None = None, fingerprint: str = ""
+        cls,
+        K: np.ndarray,
+        *,
+        eps: float = EPS,
+        kernel: Kernel | None = None,
+        fingerprint: str = "",
+        eigh: SymmetricEigh = symmetric_eigh,
     ) -> KernelBasis:
         """Decompose K (n x n), whose entries are known to a relative `eps`. K is overwritten."""
         n = K.shape[0]
-        eigenvalues, V = symmetric_eigh(K.T)  # a symmetric C-ordered matrix is the Fortran-ordered one LAPACK wants
+        eigenvalues, V = eigh(K.T)  # a symmetric C-ordered matrix is the Fortran-ordered one LAPACK wants
         rank = numerical_rank(eigenvalues, n, eps=eps)
         if rank == 0:
             raise ValueError("The kernel matrix of X is zero, and has no features. Use another kernel, or other data.")

@@ -63,8 +63,14 @@ class KDA(KernelFeatures):
     delta: float = 0.01
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        m = K.shape[0]
-        responses, _ = np.linalg.qr(np.column_stack([np.ones(m), class_indicator(codes).toarray()[:, :-1]]))
-        r = settle_n_components(self.n_components, responses.shape[1] - 1)
-        K.flat[:: m + 1] += self.delta
-        return np.ones(r), solve_shifted(K, responses[:, 1 : r + 1], self.delta)
+        coefficients = kda_coefficients(K, codes, self.delta, self.n_components)
+        return np.ones(coefficients.shape[1]), coefficients
+
+
+def kda_coefficients(K: np.ndarray, codes: np.ndarray, delta: float, n_components: Any = None) -> np.ndarray:
+    """Solve ``(K + delta I) alpha = responses`` for the labelled points, K (m x m) overwritten: alpha (m, r)."""
+    m = K.shape[0]
+    responses, _ = np.linalg.qr(np.column_stack([np.ones(m), class_indicator(codes).toarray()[:, :-1]]))
+    r = settle_n_components(n_components, responses.shape[1] - 1)
+    K.flat[:: m + 1] += delta
+    return solve_shifted(K, responses[:, 1 : r + 1], delta)

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import graph_laplacian, neighbor_weights
 from ldsu.methods._base import KernelFeatures, parameters
-from ldsu.spectrum import generalized_eigh, settle_degenerate, settle_n_components
+from ldsu.spectrum import GeneralizedEigh, KernelBasis, generalized_eigh, settle_degenerate, settle_n_components
 
 
 @parameters
@@ -78,8 +78,21 @@ class KLPP(KernelFeatures):
         B = basis.coordinates
         BLB = B.T @ (graph_laplacian(W) @ B)
         BDB = B.T @ (scipy.sparse.diags_array(W.sum(axis=1)) @ B)
-        BDB.flat[:: basis.rank + 1] += self.ridge
-        mu, T = generalized_eigh(BLB, BDB)
-        r = settle_n_components(self.n_components, basis.rank)
-        settle_degenerate(mu, T, basis.eigenvalues, r)
-        return mu[:r], basis.coefficients(T[:, :r])
+        mu, T = klpp_directions(basis, BLB, BDB, self.ridge, self.n_components)
+        return mu, basis.coefficients(T)
+
+
+def klpp_directions(
+    basis: KernelBasis,
+    BLB: np.ndarray,
+    BDB: np.ndarray,
+    ridge: float,
+    n_components: Any = None,
+    eigh: GeneralizedEigh = generalized_eigh,
+) -> tuple[np.ndarray, np.ndarray]:
+    """KLPP in coordinates B of the kernel: mu (r,) and directions (q, r) from ``B^T L B``, ``B^T D B``, overwritten."""
+    BDB.flat[:: basis.rank + 1] += ridge
+    mu, T = eigh(BLB, BDB)
+    r = settle_n_components(n_components, basis.rank)
+    settle_degenerate(mu, T, basis.eigenvalues, r)
+    return mu[:r], T[:, :r]

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import class_indicator, graph_laplacian, neighbor_weights
 from ldsu.methods._base import KernelFeatures, parameters
-from ldsu.spectrum import numerical_rank, settle_n_components, solve_shifted, symmetric_eigh
+from ldsu.spectrum import ShiftedSolve, numerical_rank, settle_n_components, solve_shifted, symmetric_eigh
 
 
 @parameters
@@ -70,20 +70,35 @@ class KSDA(KernelFeatures):
     beta: float = 0.01
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # In coordinates B of the kernel, K = B B^T, the denominator is A = B^T (I_lab + alpha L) B + beta I. W = Q
-        # Q^T has rank c, so the maximisers are A^-1 B^T Q u, and u solves the c x c problem Q^T B A^-1 B^T Q u = mu
-        # u.
         L = graph_laplacian(neighbor_weights(self._neighbors(K, X, self.n_neighbors)[1]))
         basis = self._basis(K, X)
         B = basis.coordinates
-        NB = self.alpha * (L @ B)
-        NB[codes >= 0] += B[codes >= 0]
-        A = B.T @ NB
-        A.flat[:: A.shape[0] + 1] += self.beta
-        BQ = B.T @ class_indicator(codes, unit_columns=True).toarray()
-        G = solve_shifted(A, BQ, self.beta)
-        P = BQ.T @ G
-        mu, U = symmetric_eigh((P + P.T) / 2)
-        r = settle_n_components(self.n_components, numerical_rank(mu, K.shape[0]))
-        mu, U = mu[::-1][:r], U[:, ::-1][:, :r]
-        return mu, basis.coefficients(G @ (U / np.sqrt(mu)))
+        mu, T = ksda_directions(B, B.T @ (L @ B), codes, self.alpha, self.beta, self.n_components)
+        return mu, basis.coefficients(T)
+
+
+def ksda_directions(
+    B: np.ndarray,
+    BLB: np.ndarray,
+    codes: np.ndarray,
+    alpha: float,
+    beta: float,
+    n_components: Any = None,
+    solve: ShiftedSolve = solve_shifted,
+) -> tuple[np.ndarray, np.ndarray]:
+    """KSDA in coordinates B (n x q) of the kernel, ``K = B B^T``, from ``B^T L B``: ratios (r,), directions (q, r).
+
+    The denominator is ``A = B^T (I_lab + alpha L) B + beta I``. ``W = Q Q^T`` has rank c, so the maximisers are ``A^-1
+    B^T Q u``, and u solves the c x c problem ``Q^T B A^-1 B^T Q u = mu u``.
+    """
+    labelled = codes >= 0
+    A = B[labelled].T @ B[labelled]
+    A += alpha * BLB
+    A.flat[:: A.shape[0] + 1] += beta
+    BQ = B.T @ class_indicator(codes, unit_columns=True).toarray()
+    G = solve(A, BQ, beta)
+    P = BQ.T @ G
+    mu, U = symmetric_eigh((P + P.T) / 2)
+    r = settle_n_components(n_components, numerical_rank(mu, B.shape[0]))
+    mu, U = mu[::-1][:r], U[:, ::-1][:, :r]
+    return mu, G @ (U / np.sqrt(mu))

@@ -12,7 +12,14 @@ from sklearn.utils._param_validation import Interval
 from ldsu.kernels import kernel_squared_distances
 from ldsu.labels import class_counts
 from ldsu.methods._base import KernelFeatures, parameters
-from ldsu.spectrum import generalized_eigh, numerical_rank, settle_degenerate, settle_n_components
+from ldsu.spectrum import (
+    GeneralizedEigh,
+    KernelBasis,
+    generalized_eigh,
+    numerical_rank,
+    settle_degenerate,
+    settle_n_components,
+)
 
 
 @parameters
@@ -78,17 +85,35 @@ class KSELF(KernelFeatures):
         if self.beta + self.ridge == 0:
             raise ValueError("KSELF with beta=0 needs ridge > 0: the local within-class scatter alone is singular.")
         labelled = np.flatnonzero(codes >= 0)
-        W_lw, W_lb = local_fisher_weights(K[np.ix_(labelled, labelled)], codes[labelled], self.local_neighbor)
+        weights = local_fisher_weights(K[np.ix_(labelled, labelled)], codes[labelled], self.local_neighbor)
         basis = self._basis(K, X)
-        B = basis.coordinates
-        centred = B - B.mean(axis=0)
-        S_b = self.beta * (centred.T @ centred) + (1 - self.beta) * _scatter(B[labelled], W_lb)
-        S_w = (1 - self.beta) * _scatter(B[labelled], W_lw)
-        S_w.flat[:: basis.rank + 1] += self.beta + self.ridge
-        mu, T = (pairs[..., ::-1] for pairs in generalized_eigh(S_b, S_w))
-        r = settle_n_components(self.n_components, numerical_rank(mu, basis.rank))
-        settle_degenerate(mu, T, basis.eigenvalues, r)
-        return mu[:r], basis.coefficients(T[:, :r])
+        mu, T = kself_directions(basis, labelled, *weights, self.beta, self.ridge, self.n_components)
+        return mu, basis.coefficients(T)
+
+
+def kself_directions(
+    basis: KernelBasis,
+    labelled: np.ndarray,
+    W_lw: np.ndarray,
+    W_lb: np.ndarray,
+    beta: float,
+    ridge: float,
+    n_components: Any = None,
+    eigh: GeneralizedEigh = generalized_eigh,
+) -> tuple[np.ndarray, np.ndarray]:
+    """KSELF in the coordinates of a basis: ratios (r,) and directions (q, r) from pair weights of the labelled rows."""
+    B_l, q = basis.coordinates[labelled], basis.rank
+    S_b = (1 - beta) * _scatter(B_l, W_lb)
+    if beta:
+        mean = basis.coordinates.mean(axis=0)
+        S_b -= beta * basis.coordinates.shape[0] * np.outer(mean, mean)
+        S_b.flat[:: q + 1] += beta * basis.eigenvalues  # B^T B is diagonal
+    S_w = (1 - beta) * _scatter(B_l, W_lw)
+    S_w.flat[:: q + 1] += beta + ridge
+    mu, T = (pairs[..., ::-1] for pairs in eigh(S_b, S_w))
+    r = settle_n_components(n_components, numerical_rank(mu, q))
+    settle_degenerate(mu, T, basis.eigenvalues, r)
+    return mu[:r], T[:, :r]
 
 
 def local_fisher_weights(K: np.ndarray, codes: np.ndarray, local_neighbor: int = 7) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,10 @@ from ldsu.kernels import Kernel
 from ldsu.progress import Stages
 from ldsu.solvers._seam import Settings, Solution
 from ldsu.spectrum import (
+    EPS,
     KernelBasis,
+    ShiftedSolve,
+    SymmetricEigh,
     fix_signs,
     numerical_rank,
     settle_degenerate,
@@ -101,16 +104,52 @@ def _spectral(
     basis: KernelBasis, L: scipy.sparse.csr_array, codes: np.ndarray, settings: Settings, eps: float, stages: Stages
 ) -> Answer:
     """Coefficients, eigenvalues and anchors from the coordinates B of the kernel, ``K = B B^T``."""
-    B = basis.coordinates
     with stages("project graphs"):
-        S = project(B, L, codes, settings.lam)
+        S = project(basis.coordinates, L, codes, settings.lam)
+    with stages("decompose graphs"):
+        T, eigenvalues, anchors = spectral_directions(basis, S, codes, settings, eps)
+    with stages("features"):
+        coefficients = basis.coefficients(T)
+        return fix_signs(coefficients) if anchors is None else coefficients, eigenvalues, anchors
+
+
+def spectral_directions(
+    basis: KernelBasis,
+    S: np.ndarray,
+    codes: np.ndarray,
+    settings: Settings,
+    eps: float = EPS,
+    eigh: SymmetricEigh = symmetric_eigh,
+    solve: ShiftedSolve = solve_shifted,
+) -> Answer:
+    """Directions of the coordinates B that a filter keeps, their eigenvalues, and the anchors.
+
+    Parameters
+    ----------
+    basis : KernelBasis
+        Its coordinates are B (n x q).
+    S : ndarray of shape (q, q)
+        ``B^T (L_w + lam L) B``; the lower triangle is read, and all of it overwritten.
+    codes : ndarray of shape (n,)
+    settings : Settings
+    eps : float
+        Relative error of the kernel.
+    eigh, solve : callable
+        How a symmetric matrix is decomposed, and a system with it solved.
+
+    Returns
+    -------
+    T : ndarray of shape (q, r)
+        Features are ``B @ T``.
+    eigenvalues : ndarray of shape (r,)
+    anchors : ndarray of int or None
+    """
+    B = basis.coordinates
     if settings.filter == "truncate":
-        with stages("decompose graphs"):
-            mu, omega = symmetric_eigh(S)
-        with stages("features"):
-            r = settle_n_components(settings.n_components, basis.rank)
-            settle_degenerate(mu, omega, basis.eigenvalues, r)
-            return fix_signs(basis.coefficients(omega[:, :r])), np.maximum(mu[:r], 0), None
+        mu, omega = eigh(S)
+        r = settle_n_components(settings.n_components, basis.rank)
+        settle_degenerate(mu, omega, basis.eigenvalues, r)
+        return omega[:, :r], np.maximum(mu[:r], 0), None
     diagonal = np.einsum("ij,ij->i", B, B)
     strength = settle_strength(settings, float(diagonal.mean()))
     anchors = choose_anchors(
@@ -118,18 +157,16 @@ def _spectral(
     )
     B_A = B[anchors]
     if settings.filter == "tikhonov":
-        with stages("solve"):
-            S *= strength
-            S.flat[:: basis.rank + 1] += 1
-            filtered = solve_shifted(S, B_A.T, 1.0)  # (I + strength S)^-1 B_A^T, shape (rank, |A|)
+        S *= strength
+        S.flat[:: basis.rank + 1] += 1
+        filtered = solve(S, B_A.T, 1.0)  # (I + strength S)^-1 B_A^T, shape (q, |A|)
     else:
-        with stages("decompose graphs"):
-            mu, omega = symmetric_eigh(S)
-            kept = SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength)
-            filtered = omega @ (kept[:, None] * (omega.T @ B_A.T))
-    with stages("features"):
-        features = _anchored(basis.coefficients(filtered), B_A @ filtered, float(diagonal.sum()), settings, eps)
-        return *features, anchors
+        mu, omega = eigh(S)
+        kept = SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength)
+        filtered = omega @ (kept[:, None] * (omega.T @ B_A.T))
+    return *_anchored(
+        filtered, B_A @ filtered, float(diagonal.sum()), settings, eps, basis.coordinates.shape[0]
+    ), anchors
 
 
 def _direct(
@@ -157,16 +194,17 @@ def _direct(
         if not np.abs(Kt_AA - Kt_AA.T).max(initial=0) <= ASYMMETRY * np.abs(Kt_AA).max(initial=0):
             return None
     with stages("features"):
-        return *_anchored(C, Kt_AA, float(diagonal.sum()), settings, eps), anchors
+        return *_anchored(C, Kt_AA, float(diagonal.sum()), settings, eps, n), anchors
 
 
 def _anchored(
-    C: np.ndarray, Kt_AA: np.ndarray, trace: float, settings: Settings, eps: float
+    C: np.ndarray, Kt_AA: np.ndarray, trace: float, settings: Settings, eps: float, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lossless short features ``z(x) = S^-1/2 U^T Kt(A, x)`` from ``Kt(x, A) = k(x, X) C`` and ``Kt_AA = U S U^T``.
 
-    They have the inner products of Kt on everything a classifier trained at the anchors can see. What is zero is read
-    in the units of K, of which Kt is computed: `trace` is K's.
+    They have the inner products of Kt on everything a classifier trained at the anchors can see. C may stand for any
+    linear map of which ``Kt(., A)`` is made. What is zero is read in the units of K (n x n), of which Kt is computed:
+    `trace` is K's.
     """
     if not (np.all(np.isfinite(C)) and np.all(np.isfinite(Kt_AA))):
         raise ValueError(
@@ -174,7 +212,7 @@ def _anchored(
             "Use smaller ones."
         )
     S, U = symmetric_eigh((Kt_AA + Kt_AA.T) / 2)
-    rank = numerical_rank(S, C.shape[0], eps=eps, unit=trace)
+    rank = numerical_rank(S, n, eps=eps, unit=trace)
     if rank == 0:
         raise ValueError(
             f"No feature is left: the kernel is zero, or strength = {settings.strength:.3g} damps all of it."
@@ -207,6 +245,13 @@ def project(B: np.ndarray, L: scipy.sparse.csr_array, codes: np.ndarray, lam: fl
     for start, stop in itertools.pairwise(edges):
         S[start:, start:stop] = (MB[:, start:stop].T @ B[:, start:]).T  # transposed: in the order of S
     return S
+
+
+def class_projection(B: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two factors (q x m), (m x q) of ``B^T L_w B`` for B (n x q): its part that depends on labels, of low rank."""
+    rows = list(class_laplacian_rows(codes, B))
+    labelled = np.concatenate([members for members, _ in rows])
+    return B[labelled].T, np.vstack([L_wB for _, L_wB in rows])
 
 
 def choose_anchors(
