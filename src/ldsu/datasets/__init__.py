@@ -1,0 +1,26 @@
+"""Public data sets: loaded from disk or downloaded, checked, and preprocessed by name."""
+
+from ldsu.datasets._catalogue import DATASETS, DatasetInfo
+from ldsu.datasets._registry import Dataset, cache_folder, datasets, load
+from ldsu.datasets.events import Events
+from ldsu.datasets.formats import DatasetError, DatasetWarning
+from ldsu.datasets.notes import Notes, NotesReport, load_notes
+from ldsu.datasets.preprocessing import PREPROCESSINGS
+from ldsu.datasets.words import bag_of_words
+
+__all__ = [
+    "DATASETS",
+    "PREPROCESSINGS",
+    "Dataset",
+    "DatasetError",
+    "DatasetInfo",
+    "DatasetWarning",
+    "Events",
+    "Notes",
+    "NotesReport",
+    "bag_of_words",
+    "cache_folder",
+    "datasets",
+    "load",
+    "load_notes",
+]

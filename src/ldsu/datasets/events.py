@@ -1,0 +1,210 @@
+"""Events of ICU stays as documents, and PhysioNet's files of them."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from ldsu.datasets.formats import Arrays, open_any, read_bytes
+
+BINS = 5
+HOURS, WINDOW_HOURS = 48, 12
+# What is known on arrival carries no time; where it is a code, each value is a word of its own.
+STATIC = ("Age", "Gender", "Height", "ICUType")
+CODES = ("Gender", "ICUType", "MechVent")
+UNKNOWABLE = ("Height", "Weight")  # -1 where unknown
+BLOCK_BYTES = 2**23
+
+
+@dataclass(frozen=True)
+class Events:
+    """Timed measurements of hospital stays.
+
+    Attributes
+    ----------
+    stay : ndarray of int32, shape (m,)
+        Row of the stay that each event belongs to, ascending.
+    minute : ndarray of int32, shape (m,)
+        Minutes since admission.
+    parameter : ndarray of uint8, shape (m,)
+        Position in `parameters`.
+    value : ndarray of float64, shape (m,)
+        As measured; -1 is "unknown" for what is known on arrival.
+    parameters : tuple of str
+        Names of what was measured.
+    n_stays : int
+        Number of stays; one without events is allowed.
+    """
+
+    stay: np.ndarray
+    minute: np.ndarray
+    parameter: np.ndarray
+    value: np.ndarray
+    parameters: tuple[str, ...]
+    n_stays: int
+
+    def __len__(self) -> int:
+        return self.n_stays
+
+    def arrays(self) -> list[np.ndarray]:
+        """The events' columns, for a checksum."""
+        return [self.stay, self.minute, self.parameter, self.value]
+
+    def __getitem__(self, rows: np.ndarray, /) -> Events:
+        """The stays of some rows, in their order."""
+        rows = np.arange(self.n_stays)[rows]
+        first, last = np.searchsorted(self.stay, rows), np.searchsorted(self.stay, rows, side="right")
+        take = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.empty(0, np.intp)])
+        stay = np.repeat(np.arange(rows.size, dtype=np.int32), last - first)
+        return replace(
+            self, stay=stay, minute=self.minute[take], parameter=self.parameter[take], value=self.value[take],
+            n_stays=rows.size,
+        )  # fmt: skip
+
+    def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, list[str]]:
+        """Count words: a word is a parameter, the quantile bin of its value and a 12-hour window.
+
+        Age, Gender, Height and ICUType carry no window; Gender, ICUType and MechVent have a word for each value instead
+        of bins; an unknown height or weight is a word of its own. Bins are quintiles of the training stays' events.
+
+        Parameters
+        ----------
+        train_rows : ndarray of int
+            Stays that the bins may be learned from.
+
+        Returns
+        -------
+        counts : csr_array of shape (n_stays, v)
+            How often each word occurs in each stay.
+        words : list of str
+            Such as ``"HR 74 to 83, hours 12-24"``.
+        """
+        in_training = np.zeros(self.n_stays, dtype=bool)
+        in_training[train_rows] = True
+        learn = in_training[self.stay]
+        window = np.minimum(self.minute // (60 * WINDOW_HOURS), 48 // WINDOW_HOURS - 1)
+        word = np.empty(self.stay.size, dtype=np.int64)
+        words: list[str] = []
+        for code, name in enumerate(self.parameters):
+            rows = np.flatnonzero(self.parameter == code)
+            values = self.value[rows]
+            edges, labels = _bins(name, values[learn[rows]])
+            windows = np.zeros(rows.size, dtype=np.int64) if name in STATIC else window[rows]
+            word[rows] = len(words) + np.searchsorted(edges, values, side="right") * _n_windows(name) + windows
+            words += [f"{name} {label}{when}" for label in labels for when in _window_names(name)]
+        counts = scipy.sparse.csr_array(
+            (np.ones(word.size), (self.stay, word)), shape=(self.n_stays, len(words))
+        )  # repeated entries are summed
+        return counts, words
+
+
+def _n_windows(name: str) -> int:
+    return 1 if name in STATIC else 48 // WINDOW_HOURS
+
+
+def _window_names(name: str) -> list[str]:
+    if name in STATIC:
+        return [""]
+    return [f", hours {hour}-{hour + WINDOW_HOURS}" for hour in range(0, 48, WINDOW_HOURS)]
+
+
+def _bins(name: str, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Inner edges (b - 1,) of a parameter's bins and names of the b bins, from training values."""
+    if name in CODES:
+        codes = np.unique(values)
+        return codes[1:], [f"{value:g}" for value in codes] or ["any"]
+    known = values[values >= 0] if name in UNKNOWABLE else values
+    edges = np.unique(np.quantile(known, np.arange(1, BINS) / BINS)) if known.size else np.empty(0)
+    names = [f"up to {edges[0]:g}", *(f"from {edge:g}" for edge in edges)] if edges.size else ["any"]
+    if name in UNKNOWABLE:
+        return np.concatenate([[0.0], edges]), ["unknown", *names]
+    return edges, names
+
+
+def read_icu_table(events: Path, outcomes: Path) -> Arrays:
+    """Read all stays' events from one table, ``RecordID,Time,Parameter,Value``, and the table of outcomes."""
+    return _read_icu(_table_blocks(events), outcomes)
+
+
+def read_icu_records(records: Path, outcomes: Path) -> Arrays:
+    """Read PhysioNet's set-a, a text file per stay, in a folder or in an archive (which is never unpacked to disk)."""
+    return _read_icu(_record_blocks(records), outcomes)
+
+
+def _read_icu(blocks: Iterable[bytes], outcomes: Path) -> Arrays:
+    died = _read_outcomes(outcomes)
+    rows = {record: row for row, record in enumerate(died)}
+    names: dict[bytes, int] = {}
+    columns = [_parse_events(block, rows, names) for block in blocks]
+    if not columns:
+        raise ValueError("it holds no events")
+    stay, minute, parameter, value = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    alphabetical = sorted(names)
+    parameter = np.array([alphabetical.index(name) for name in names], dtype=np.uint8)[parameter]
+    order = np.argsort(stay, kind="stable")
+    parameters = tuple(name.decode() for name in alphabetical)
+    events = Events(stay[order], minute[order], parameter[order], value[order], parameters, len(rows))
+    return Arrays(np.empty((len(rows), 0)), np.array(list(died.values()), dtype=np.int64), documents=events)
+
+
+def _read_outcomes(path: Path) -> dict[bytes, int]:
+    """Whether the patient of each record died in hospital."""
+    header, *lines = read_bytes(path).replace(b"\r", b"").strip().split(b"\n")
+    columns = header.split(b",")
+    record, death = columns.index(b"RecordID"), columns.index(b"In-hospital_death")
+    cells = (line.split(b",") for line in lines)
+    return {fields[record]: int(fields[death]) for fields in cells}
+
+
+def _table_blocks(path: Path) -> Iterator[bytes]:
+    """Whole lines of a table, some megabytes at a time."""
+    with open_any(path) as file:
+        if not file.readline().startswith(b"RecordID,Time,Parameter,Value"):
+            raise ValueError("its first line is not RecordID,Time,Parameter,Value")
+        while block := file.read(BLOCK_BYTES):
+            yield block + file.readline()
+
+
+def _record_blocks(path: Path) -> Iterator[bytes]:
+    """Record files as lines of a table: the record's number is put before each line."""
+    for name, text in sorted(_record_files(path)):
+        number = Path(name).stem.encode()
+        lines = text.replace(b"\r", b"").strip().split(b"\n")
+        kept = [line for line in lines if not line.startswith((b"Time,", b"00:00,RecordID,"))]
+        if kept:
+            yield b"".join(number + b"," + line + b"\n" for line in kept)
+
+
+def _record_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the .txt files in a folder, tar or zip archive."""
+    if path.is_dir():
+        yield from ((file.name, file.read_bytes()) for file in path.glob("*.txt"))
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            yield from ((name, archive.read(name)) for name in archive.namelist() if name.endswith(".txt"))
+    else:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isfile() and member.name.endswith(".txt") and (file := archive.extractfile(member)):
+                    yield member.name, file.read()
+
+
+def _parse_events(block: bytes, rows: dict[bytes, int], names: dict[bytes, int]) -> tuple[np.ndarray, ...]:
+    """Turn lines ``record,hh:mm,parameter,value`` into stay, minute, parameter and value; new `names` are added."""
+    fields = block.strip().replace(b"\r", b"").replace(b"\n", b",").split(b",")
+    if len(fields) % 4:
+        line = next(line for line in block.split(b"\n") if line.count(b",") != 3)
+        raise ValueError(f"the line {line.decode(errors='replace')!r} has not four fields")
+    minutes = {time: 60 * int(time[:-3]) + int(time[-2:]) for time in set(fields[1::4])}
+    return (
+        np.array([rows[record] for record in fields[::4]], dtype=np.int32),
+        np.array([minutes[time] for time in fields[1::4]], dtype=np.int32),
+        np.array([names.setdefault(name, len(names)) for name in fields[2::4]], dtype=np.uint8),
+        np.array(fields[3::4], dtype=np.bytes_).astype(np.float64),
+    )

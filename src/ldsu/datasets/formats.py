@@ -1,0 +1,245 @@
+"""Readers of the formats in which the data sets are published. No pickles, nothing unpacked to disk."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import math
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import scipy.io
+import scipy.sparse
+from sklearn.datasets import load_svmlight_file
+
+OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
+# What damaged or mistaken files make the readers below raise.
+DAMAGE = (
+    ValueError, TypeError, KeyError, IndexError, EOFError, NotImplementedError, struct.error, OSError, zlib.error,
+    lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, scipy.io.matlab.MatReadError,
+)  # fmt: skip
+
+
+class DatasetError(OSError):
+    """A data set could not be found, fetched or read; the message says what to do."""
+
+
+class DatasetWarning(UserWarning):
+    """A data set was read, but its values are not those that the published results rest on."""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """What files hold: samples X (n, d) or documents, labels y (n,), an image's shape, the publisher's test rows."""
+
+    X: np.ndarray
+    y: np.ndarray
+    image_shape: tuple[int, int] | None = None
+    is_test: np.ndarray | None = None
+    documents: Any = None
+
+
+@contextmanager
+def open_any(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading bytes, whether it is compressed (gzip, bzip2, xz) or not, whatever its name says."""
+    with path.open("rb") as file:
+        opener = OPENERS.get(file.read(2))
+    with cast(BinaryIO, opener(path, "rb") if opener else path.open("rb")) as file:
+        yield file
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, decompressed."""
+    with open_any(path) as file:
+        return file.read()
+
+
+def read_npz(path: Path) -> Arrays:
+    """Read arrays X, y and, where they are there, image_shape and is_test."""
+    with np.load(path, allow_pickle=False) as arrays:
+        shape = tuple(int(side) for side in arrays["image_shape"]) if "image_shape" in arrays else None
+        return Arrays(arrays["X"], arrays["y"], cast("tuple[int, int] | None", shape), arrays.get("is_test"))
+
+
+def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
+    """Read a MATLAB file of samples and labels: fea and gnd, or X and Y; images are column-major there."""
+    variables = scipy.io.loadmat(path, appendmat=False)
+    if "facedat" in variables:
+        return _face_cells(variables["facedat"])
+    names = {name.lower(): name for name in variables}
+    for samples, labels in (("fea", "gnd"), ("x", "y"), ("data", "label")):
+        if samples in names and labels in names:
+            break
+    else:
+        found = ", ".join(name for name in variables if not name.startswith("__"))
+        raise ValueError(f"it has neither fea and gnd nor X and Y, but {found}")
+    X, y = variables[names[samples]], np.asarray(variables[names[labels]]).ravel()
+    X = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)
+    if X.shape[0] != y.size and X.shape[1] == y.size:
+        X = X.T
+    if image_shape is not None:
+        height, width = image_shape = _image_shape(X.shape[1], image_shape)
+        X = X.reshape(-1, width, height).transpose(0, 2, 1).reshape(-1, width * height)
+    return Arrays(X, y.astype(np.int64) - int(y.min()), image_shape)
+
+
+def _image_shape(n_pixels: int, usual: tuple[int, int]) -> tuple[int, int]:
+    """The usual shape or, where the images were resized, the one that fits: UMIST's original, else a square."""
+    side = math.isqrt(n_pixels)
+    for shape in (usual, (112, 92), (side, side)):
+        if math.prod(shape) == n_pixels:
+            return shape
+    raise ValueError(f"its images have {n_pixels} pixels, and {usual[0]} x {usual[1]} was expected")
+
+
+def _face_cells(cells: np.ndarray) -> Arrays:
+    """UMIST as a cell of 112 x 92 x views arrays, a person each: shrunk to 28 x 23 by the means of 4 x 4 blocks."""
+    people = [np.moveaxis(np.asarray(cell, dtype=np.float64), 2, 0) for cell in cells.ravel()]
+    images = np.concatenate(people)
+    n, height, width = images.shape
+    blocks = images.reshape(n, height // 4, 4, width // 4, 4).mean(axis=(2, 4))
+    y = np.repeat(np.arange(len(people)), [len(views) for views in people])
+    return Arrays(np.rint(blocks).reshape(n, -1), y, (height // 4, width // 4))
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """Read MNIST's own format: zero, zero, type (8: unsigned byte), dimensions, sizes, then the bytes."""
+    data = read_bytes(path)
+    zero, kind, dimensions = struct.unpack_from(">HBB", data)
+    if zero or kind != 8:
+        raise ValueError("it is not an idx file of unsigned bytes")
+    sizes = struct.unpack_from(f">{dimensions}I", data, 4)
+    return np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
+
+
+def read_idx_pairs(*paths: Path) -> Arrays:
+    """Read MNIST: training images and labels, test images and labels."""
+    train, train_labels, test, test_labels = (read_idx(path) for path in paths)
+    images, y = np.concatenate([train, test]), np.concatenate([train_labels, test_labels]).astype(np.int64)
+    n, height, width = images.shape
+    return Arrays(images.reshape(n, -1), y, (height, width), np.arange(n) >= len(train))
+
+
+def read_digit_tables(train: Path, test: Path) -> Arrays:
+    """Read the USPS digits as rows of digit and 256 pixels: text, or a matrix in R's format."""
+    tables = [_digit_table(path) for path in (train, test)]
+    table = np.concatenate(tables)
+    return Arrays(table[:, 1:], table[:, 0].astype(np.int64), (16, 16), np.arange(len(table)) >= len(tables[0]))
+
+
+def _digit_table(path: Path) -> np.ndarray:
+    data = read_bytes(path)
+    if data.startswith(b"RDX"):
+        return next(value for value in read_rdata(data).values() if value.ndim == 2)
+    return np.array(data.split(), dtype=np.float64).reshape(-1, 257)
+
+
+def read_libsvm_pairs(train: Path, test: Path) -> Arrays:
+    """Read the USPS digits in LIBSVM's format, where digit 0 has label 1."""
+    parts = []
+    for path in (train, test):
+        with open_any(path) as file:
+            parts.append(load_svmlight_file(file, n_features=256))
+    X = np.concatenate([samples.toarray() for samples, _ in parts])
+    y = np.concatenate([labels for _, labels in parts]).astype(np.int64) - 1
+    return Arrays(X, y, (16, 16), np.arange(len(X)) >= parts[0][0].shape[0])
+
+
+def read_covtype(path: Path) -> Arrays:
+    """Read Covertype: lines of 54 whole numbers and the cover type 1 to 7, with or without a header."""
+    data = read_bytes(path)
+    if not data[:1].isdigit():
+        data = data[data.index(b"\n") + 1 :]
+    table = np.fromstring(data.decode("ascii").replace("\n", ","), dtype=np.int64, sep=",").reshape(-1, 55)
+    return Arrays(table[:, :54], table[:, 54] - 1)
+
+
+def read_rdata(data: bytes) -> dict[str, np.ndarray]:
+    """Read the numeric vectors and matrices of an R workspace (save(), binary form: XDR serialisation 2 or 3).
+
+    Parameters
+    ----------
+    data : bytes
+        The file's content, decompressed.
+
+    Returns
+    -------
+    variables : dict of ndarray
+        Numeric variables by name, a matrix in the shape it has in R.
+    """
+    if data[:7] not in (b"RDX2\nX\n", b"RDX3\nX\n"):
+        raise ValueError("it is not a binary R workspace")
+    stream = _RStream(io.BytesIO(data[7:]))
+    version, _, _ = (stream.integer() for _ in range(3))
+    if version == 3:
+        stream.take(stream.integer())  # native encoding
+    return {name: value for name, value in stream.item().items() if isinstance(value, np.ndarray)}
+
+
+class _RStream:
+    """R's serialisation, an item after the other: "R Internals", section 1.8."""
+
+    NUMBERS = {10: ">i4", 13: ">i4", 14: ">f8"}  # noqa: RUF012
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.symbols: list[str] = []
+
+    def take(self, size: int) -> bytes:
+        data = self.file.read(size)
+        if len(data) != size or size < 0:
+            raise EOFError("it ends too early")
+        return data
+
+    def integer(self) -> int:
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def item(self) -> Any:
+        flags = self.integer()
+        kind, has_attributes, has_tag = flags & 0xFF, flags & 0x200, flags & 0x400
+        if kind == 254:  # NULL, which also ends a list
+            return {}
+        if kind == 255:  # a symbol seen before
+            return self.symbols[(flags >> 8 or self.integer()) - 1]
+        if kind == 1:
+            self.symbols.append(self.item())
+            return self.symbols[-1]
+        if kind == 9:
+            length = self.integer()
+            return self.take(length).decode("latin-1") if length >= 0 else ""
+        if kind == 2:
+            return self.pairs(has_attributes, has_tag)
+        if kind in self.NUMBERS:
+            form = np.dtype(self.NUMBERS[kind])
+            value: Any = np.frombuffer(self.take(self.integer() * form.itemsize), dtype=form)
+        elif kind in (16, 19):  # strings, list
+            value = [self.item() for _ in range(self.integer())]
+        else:
+            raise ValueError(f"it holds an R object of type {kind}, and only numeric vectors and matrices are read")
+        attributes = self.item() if has_attributes else {}
+        if isinstance(value, np.ndarray) and "dim" in attributes:
+            value = value.reshape(attributes["dim"], order="F")
+        return value
+
+    def pairs(self, has_attributes: int, has_tag: int) -> dict[str, Any]:
+        """A linked list of names and values, without recursion over its length."""
+        found: dict[str, Any] = {}
+        while True:
+            if has_attributes:
+                self.item()
+            tag = self.item() if has_tag else str(len(found))
+            found[tag] = self.item()
+            flags = self.integer()
+            if flags & 0xFF != 2:
+                return found
+            has_attributes, has_tag = flags & 0x200, flags & 0x400

@@ -1,0 +1,371 @@
+"""Clinical notes as documents, from a table like MIMIC's NOTEEVENTS: streamed, bad rows counted and passed over."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import scipy.sparse
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+from ldsu.datasets._registry import Dataset
+from ldsu.datasets.formats import DatasetError, open_any
+from ldsu.datasets.preprocessing import balanced_rows
+
+MAX_NOTE_BYTES = 2**20
+FLUSH_ENTRIES = 2**22
+EXAMPLES = 5
+# A quoted field, in which a quote is written twice, or a plain one; then a comma or the end.
+FIELD = re.compile(r'(?:"([^"]*+(?:""[^"]*+)*+)"|([^",]*+))(,|\Z)')
+# MIMIC writes [**...**] where a name or a date was taken out.
+REMOVED = re.compile(r"\[\*\*.*?\*\*\]", re.DOTALL)
+WORD = re.compile(r"\b[a-z]{2,30}\b")
+
+
+@dataclass
+class NotesReport:
+    """What became of the rows of a table of notes.
+
+    Attributes
+    ----------
+    rows : int
+        Rows met, the header and blank lines not counted.
+    used : int
+        Rows whose words were counted.
+    problems : Counter
+        Rows passed over (or, where the reason says so, read all the same), by reason.
+    examples : dict of list of int
+        The first line numbers of each reason.
+    lines_passed_over : int
+        Lines between a broken row and the next line that begins as a row does.
+    """
+
+    rows: int = 0
+    used: int = 0
+    lines_passed_over: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, problem: str, line: int) -> None:
+        """Count a problem."""
+        self.problems[problem] += 1
+        lines = self.examples.setdefault(problem, [])
+        if len(lines) < EXAMPLES:
+            lines.append(line)
+
+    def __str__(self) -> str:
+        """One line, for people."""
+        parts = [f"{self.used:,} of {self.rows:,} rows used"]
+        for problem, count in self.problems.most_common():
+            lines = ", ".join(map(str, self.examples[problem]))
+            parts.append(f"{problem}: {count:,} (line {lines}{', ...' if count > EXAMPLES else ''})")
+        if self.lines_passed_over:
+            parts.append(f"lines passed over after broken rows: {self.lines_passed_over:,}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Word counts of documents, over all words met.
+
+    Attributes
+    ----------
+    table : csr_array of shape (n, v)
+        How often each word occurs in each document.
+    words : tuple of str
+        The v words.
+    ids : tuple of str
+        The n documents: admissions, or patients.
+    report : NotesReport
+        What became of the rows.
+    """
+
+    table: scipy.sparse.csr_array
+    words: tuple[str, ...]
+    ids: tuple[str, ...]
+    report: NotesReport
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, rows: np.ndarray, /) -> Notes:
+        """Some of the documents, in the order of `rows`."""
+        rows = np.arange(len(self))[rows]
+        return Notes(self.table[rows], self.words, tuple(self.ids[row] for row in rows), self.report)
+
+    def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, Sequence[str]]:
+        """Word counts (n, v) of all documents and the words; nothing is learned here."""
+        return self.table, self.words
+
+
+def load_notes(
+    notes_csv: str | Path,
+    outcomes_csv: str | Path,
+    *,
+    id_column: str = "HADM_ID",
+    text_column: str = "TEXT",
+    category_column: str = "CATEGORY",
+    error_column: str = "ISERROR",
+    outcome_id_column: str | None = None,
+    outcome_column: str = "HOSPITAL_EXPIRE_FLAG",
+    exclude_categories: Sequence[str] = ("Discharge summary",),
+    balanced: int | None = None,
+    max_note_bytes: int = MAX_NOTE_BYTES,
+) -> Dataset:
+    """Make documents of a table of clinical notes and labels of a table of outcomes.
+
+    All notes of an admission (or of whatever `id_column` names) make one document. The table is read as a stream, so
+    that memory is taken by the distinct words of each document and not by the text. Words are runs of 2 to 30 letters,
+    in lower case, without English stop words and without what stands in ``[**...**]``. A row that cannot be used is
+    counted in ``dataset.documents.report``, never fatal.
+
+    Parameters
+    ----------
+    notes_csv : path
+        Notes, with columns as in MIMIC's NOTEEVENTS; plain or compressed. Case does not matter in column names.
+    outcomes_csv : path
+        Outcomes, with columns as in MIMIC's ADMISSIONS: 1 is a death. Of several rows of an id, one death counts.
+    id_column, text_column, category_column, error_column : str
+        Columns of the notes. The last two may be absent. A row whose error column is not empty or 0 is passed over.
+    outcome_id_column, outcome_column : str
+        Columns of the outcomes; the first is `id_column` unless given.
+    exclude_categories : sequence of str, default=("Discharge summary",)
+        Categories passed over. A discharge summary says how the stay ended.
+    balanced : int or None, default=None
+        How many documents to choose, half of them of each class; None keeps all.
+    max_note_bytes : int, default=1 MiB
+        A longer row is taken for one whose quote was never closed.
+
+    Returns
+    -------
+    dataset : Dataset
+        With `documents` for `bag_of_words`, labels 0 (survived) and 1 (died), and the report in `notes`.
+
+    Raises
+    ------
+    DatasetError
+        If a file is missing, damaged or without the columns, or if no note belongs to an outcome.
+    """
+    notes_csv, outcomes_csv = Path(notes_csv), Path(outcomes_csv)
+    report = NotesReport()
+    died = _read_outcomes(outcomes_csv, outcome_id_column or id_column, outcome_column, max_note_bytes, report)
+    rows = {identity: row for row, identity in enumerate(died)}
+    excluded = {category.strip().lower() for category in exclude_categories}
+    table = _WordTable(len(rows))
+    records = _Table(notes_csv, (id_column, text_column), (category_column, error_column), max_note_bytes, report)
+    for line, (identity, text, category, error) in records:
+        report.rows += 1
+        identity = _plain(identity)
+        if not identity:
+            report.add(f"no {id_column}", line)
+        elif error.strip() not in ("", "0", "0.0"):
+            report.add("marked as an error", line)
+        elif category.strip().lower() in excluded:
+            report.add("excluded category", line)
+        elif identity not in rows:
+            report.add("no outcome", line)
+        else:
+            report.used += 1
+            table.add(rows[identity], text)
+    return _dataset(table, died, report, balanced, notes_csv)
+
+
+def _dataset(table: _WordTable, died: dict[str, int], report: NotesReport, n: int | None, path: Path) -> Dataset:
+    counts, words = table.finish()
+    kept = np.flatnonzero(np.diff(counts.indptr))
+    ids = list(died)
+    y = np.array(list(died.values()), dtype=np.int64)[kept]
+    if kept.size == 0:
+        raise DatasetError(f"{path} has no note with words for any of the {len(died)} outcomes: {report}.")
+    documents = Notes(counts[kept], tuple(words), tuple(ids[row] for row in kept), report)
+    if n is not None:
+        if n < 2 or min(np.count_nonzero(y == label) for label in (0, 1)) < n // 2:
+            raise ValueError(f"balanced is {n}, but there are {np.sum(y == 0)} survivals and {np.sum(y == 1)} deaths.")
+        rows = balanced_rows(counts[kept], y, n)
+        documents, y = documents[rows], y[rows]
+    return Dataset(
+        name="notes",
+        X=np.empty((len(documents), 0)),
+        y=y,
+        classes=("survived", "died"),
+        description="Clinical notes, a document per admission, and whether the patient died in hospital.",
+        source=path.name,
+        documents=documents,
+        notes=(str(report),),
+    )
+
+
+def _read_outcomes(path: Path, id_column: str, column: str, max_bytes: int, report: NotesReport) -> dict[str, int]:
+    died: dict[str, int] = {}
+    problems = NotesReport()
+    for line, (identity, flag) in _Table(path, (id_column, column), (), max_bytes, problems):
+        identity, flag = _plain(identity), _plain(flag)
+        if not identity or flag not in ("0", "1"):
+            problems.add(f"no {id_column}, or {column} is neither 0 nor 1", line)
+        else:
+            died[identity] = max(died.get(identity, 0), int(flag))
+    for problem, count in problems.problems.items():
+        report.problems[f"in {path.name}, {problem}"] = count
+        report.examples[f"in {path.name}, {problem}"] = problems.examples[problem]
+    if not died:
+        raise DatasetError(f"{path} has no row with {id_column} and a {column} of 0 or 1.")
+    return died
+
+
+def _plain(number: str) -> str:
+    """An id without blanks and without the ".0" that frames put behind numbers."""
+    return number.strip().removesuffix(".0")
+
+
+class _WordTable:
+    """Counts of words by document, merged from time to time: what is held grows with distinct words, not with text."""
+
+    def __init__(self, n_documents: int) -> None:
+        self.n_documents = n_documents
+        self.words: dict[str, int] = {}
+        self.total = scipy.sparse.csr_array((n_documents, 0), dtype=np.int32)
+        self.entries = (array("i"), array("i"), array("i"))
+
+    def add(self, row: int, text: str) -> None:
+        rows, columns, counts = self.entries
+        found = Counter(WORD.findall(REMOVED.sub(" ", text).lower()))
+        for word, count in found.items():
+            if word not in ENGLISH_STOP_WORDS:
+                rows.append(row)
+                columns.append(self.words.setdefault(word, len(self.words)))
+                counts.append(count)
+        if len(rows) > FLUSH_ENTRIES:
+            self.merge()
+
+    def merge(self) -> None:
+        rows, columns, counts = (np.array(entries, dtype=np.int32) for entries in self.entries)
+        shape = (self.n_documents, len(self.words))
+        self.total.resize(shape)
+        self.total = self.total + scipy.sparse.csr_array((counts, (rows, columns)), shape=shape)
+        self.entries = (array("i"), array("i"), array("i"))
+
+    def finish(self) -> tuple[scipy.sparse.csr_array, list[str]]:
+        self.merge()
+        return self.total, list(self.words)
+
+
+class _Table:
+    """Rows of a CSV file as the texts of some columns, with bad rows reported instead of raised.
+
+    A quote that is never closed would swallow the rows after it. So a record that cannot be split, or grows too long,
+    is given up, and reading goes on at the next line inside it that begins as a record does: with as many plain fields
+    as stand up to the id. (Python's csv module cannot go back, and its limit on a field is one for the whole process.)
+    """
+
+    def __init__(
+        self, path: Path, needed: Sequence[str], optional: Sequence[str], max_bytes: int, report: NotesReport
+    ) -> None:
+        self.path, self.needed, self.optional = path, needed, optional
+        self.max_bytes, self.report = max_bytes, report
+        self.ahead: deque[tuple[int, bytes]] = deque()
+        self.line, self.line_is_whole = 0, True
+        self.lost = False
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        """Line numbers and the texts of the needed and optional columns; "" for an optional one that is absent."""
+        try:
+            with open_any(self.path) as file:
+                yield from self._rows(file)
+        except (EOFError, zlib.error, OSError) as error:
+            if isinstance(error, DatasetError):
+                raise
+            raise DatasetError(f"{self.path} cannot be read to its end: {error}.") from error
+
+    def _rows(self, file: BinaryIO) -> Iterator[tuple[int, list[str]]]:
+        _, first = self._next(file)
+        header = [name.strip().upper() for name in _split(first.decode("utf-8-sig", "replace").strip("\r\n")) or []]
+        missing = [name for name in self.needed if name.upper() not in header]
+        if missing:
+            found = ", ".join(header[:12])[:200] or "nothing"
+            raise DatasetError(f"{self.path} has no column {missing[0]}: its first line names {found}.")
+        position = {
+            name: header.index(name.upper()) for name in (*self.needed, *self.optional) if name.upper() in header
+        }
+        begins = re.compile(rb'(?:"?[\w.-]*"?,){%d}' % max(1, position[self.needed[0]] + 1))
+        while (item := self._record(file, begins)) is not None:
+            line, fields = item
+            if fields is None:
+                continue
+            if len(fields) != len(header):
+                self._bad(f"{len(header)} fields expected", line)
+                continue
+            yield line, [fields[position[name]] if name in position else "" for name in (*self.needed, *self.optional)]
+
+    def _record(self, file: BinaryIO, begins: re.Pattern[bytes]) -> tuple[int, list[str] | None] | None:
+        """The next record, split; None for its fields if it was given up, None at the end of the file."""
+        line, data = self._next(file)
+        while data and (not data.strip() or (self.lost and not begins.match(data))):
+            self.report.lines_passed_over += self.lost
+            line, data = self._next(file)
+        self.lost = False
+        if not data:
+            return None
+        pieces, size, quotes = [(line, data)], len(data), data.count(b'"')
+        while quotes % 2 and size <= self.max_bytes:
+            number, data = self._next(file)
+            if not data:
+                break
+            pieces.append((number, data))
+            size, quotes = size + len(data), quotes + data.count(b'"')
+        fields = None
+        if size <= self.max_bytes and quotes % 2 == 0:
+            fields = _split(self._text(b"".join(piece for _, piece in pieces), line))
+        if fields is None:
+            self._bad("unclosed or misplaced quote, or too long", line)
+            self.lost = True
+            self.ahead.extendleft(reversed(pieces[1:]))
+        return line, fields
+
+    def _text(self, data: bytes, line: int) -> str:
+        if b"\0" in data:
+            self.report.add("NUL bytes, read as blanks", line)
+            data = data.replace(b"\0", b" ")
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            self.report.add("bytes that are not UTF-8, read as blanks", line)
+            text = data.decode(errors="replace").replace("\N{REPLACEMENT CHARACTER}", " ")
+        return text.rstrip("\r\n")
+
+    def _next(self, file: BinaryIO) -> tuple[int, bytes]:
+        """The next line with its number, or as much of it as a record may have; empty at the end."""
+        if self.ahead:
+            return self.ahead.popleft()
+        self.line += self.line_is_whole
+        data = file.readline(self.max_bytes + 1)
+        self.line_is_whole = data.endswith(b"\n")
+        return self.line, data
+
+    def _bad(self, problem: str, line: int) -> None:
+        self.report.rows += 1
+        self.report.add(problem, line)
+
+
+def _split(record: str) -> list[str] | None:
+    """Fields of a record, or None where quotes do not stand around whole fields.
+
+    Examples
+    --------
+    >>> _split('1,"a ""b"", c",')
+    ['1', 'a "b", c', '']
+    """
+    fields, position = [], 0
+    while match := FIELD.match(record, position):
+        quoted, plain, end = match.groups()
+        fields.append(plain if quoted is None else quoted.replace('""', '"'))
+        if not end:
+            return fields
+        position = match.end()
+    return None

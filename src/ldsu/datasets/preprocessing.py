@@ -1,0 +1,134 @@
+"""Preprocessing as a named step: each name in `PREPROCESSINGS` is a pure function of samples and image shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import gaussian_filter, zoom
+
+Shape = tuple[int, int] | None
+Transform = Callable[[np.ndarray, Shape], tuple[np.ndarray, Shape]]
+BALANCED_ROWS, BALANCED_SEED = 1000, 2012
+# Keeps the division by the local contrast from blowing up the noise of flat, dark regions.
+CONTRAST_FLOOR = 1e-3
+
+
+def distinct_rows(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Exact copies of earlier rows are dropped.
+
+    Examples
+    --------
+    >>> distinct_rows(np.array([[1, 2], [3, 4], [1, 2]]), np.array([0, 1, 0]))
+    array([0, 1])
+    """
+    _, first = np.unique(X, axis=0, return_index=True)
+    return np.sort(first)
+
+
+def balanced_rows(X: np.ndarray, y: np.ndarray, n: int = BALANCED_ROWS) -> np.ndarray:
+    """1,000 rows are chosen at random by a fixed seed, half of them of each class."""
+    rng = np.random.default_rng(BALANCED_SEED)
+    return np.sort(np.concatenate([rng.choice(np.flatnonzero(y == k), n // 2, replace=False) for k in (0, 1)]))
+
+
+def resize(X: np.ndarray, image_shape: tuple[int, int], new_shape: tuple[int, int]) -> np.ndarray:
+    """Resample images (n, h w) by cubic splines at the centres of the new pixels, within each image's own range.
+
+    Splines keep the fine detail that tells faces apart: means over the area of a new pixel lose it (docs/datasets.md).
+
+    Examples
+    --------
+    >>> resize(np.array([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]), (1, 8), (1, 4)).round(2)
+    array([[0.42, 2.49, 4.51, 6.58]])
+    """
+    rows, columns = (_spline_weights(old, new) for old, new in zip(image_shape, new_shape, strict=True))
+    images = np.asarray(X, dtype=np.float64).reshape(-1, *image_shape)
+    resized = (rows @ images @ columns.T).reshape(len(images), -1)
+    return np.clip(resized, X.min(axis=1, keepdims=True), X.max(axis=1, keepdims=True))
+
+
+def _spline_weights(old: int, new: int) -> np.ndarray:
+    """Weights (new, old) of the old pixels of a line in each new one: a spline is linear in its data."""
+    return zoom(np.eye(old), (new / old, 1), order=3, mode="nearest", grid_mode=True)
+
+
+def unit_norm(X: np.ndarray) -> np.ndarray:
+    """Divide each row by its length; a row of zeros stays."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(norms > 0, norms, 1)
+
+
+def none(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
+    """Values as published."""
+    return np.asarray(X, dtype=np.float64), image_shape
+
+
+def pixels(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
+    """Pixels divided by 255."""
+    return np.asarray(X, dtype=np.float64) / 255, image_shape
+
+
+def standard(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
+    """Columns with mean 0 and deviation 1; a constant column becomes 0. No label is used, but all rows are."""
+    X = np.array(X, dtype=np.float64)
+    X -= X.mean(axis=0)
+    deviation = X.std(axis=0)
+    X /= np.where(deviation > 0, deviation, 1)
+    return X, image_shape
+
+
+def log(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
+    """log(1 + pixel), each image centred and of unit norm: the strength of the light is gone."""
+    logs = np.log1p(np.asarray(X, dtype=np.float64))
+    return unit_norm(logs - logs.mean(axis=1, keepdims=True)), image_shape
+
+
+def local_contrast(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
+    """log(1 + pixel) minus its Gaussian blur (sigma 2), divided by the local contrast (root of the blurred square,
+    sigma 3), each image of unit norm: most shadows are gone as well.
+    """
+    if image_shape is None:
+        raise ValueError("local-contrast is for images, and these samples have no image shape.")
+    logs = np.log1p(np.asarray(X, dtype=np.float64)).reshape(-1, *image_shape)
+    detail = logs - gaussian_filter(logs, (0, 2, 2))
+    contrast = np.sqrt(gaussian_filter(detail**2, (0, 3, 3)))
+    return unit_norm((detail / (contrast + CONTRAST_FLOOR)).reshape(len(logs), -1)), image_shape
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """A pure function of samples and image shape and, where rows are dropped, one that says which rows stay.
+
+    Attributes
+    ----------
+    transform : callable
+        ``(X, image_shape) -> (X, image_shape)``, as many rows out as in.
+    keep : callable or None
+        ``(X, y) -> rows`` to keep, applied before; None keeps all.
+    """
+
+    transform: Transform
+    keep: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+
+    def __call__(self, X: np.ndarray, image_shape: Shape = None) -> tuple[np.ndarray, Shape]:
+        """Transform samples."""
+        return self.transform(X, image_shape)
+
+    @property
+    def description(self) -> str:
+        """What it does, in a sentence or two."""
+        steps = [self.keep, self.transform] if self.keep else [self.transform]
+        return " ".join(" ".join((step.__doc__ or "").split("\n\n")[0].split()) for step in steps)
+
+
+PREPROCESSINGS: dict[str, Preprocessing] = {
+    "none": Preprocessing(none),
+    "distinct": Preprocessing(none, keep=distinct_rows),
+    "balanced": Preprocessing(none, keep=balanced_rows),
+    "pixels": Preprocessing(pixels),
+    "standard": Preprocessing(standard),
+    "log": Preprocessing(log),
+    "local-contrast": Preprocessing(local_contrast),
+}

@@ -1,0 +1,104 @@
+"""Bags of words: ``documents -> words -> dictionary of the training rows -> counts``.
+
+Whatever is learned (quantile bins, the dictionary) is learned on training rows alone, so documents stay in their raw
+form until a split is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse
+
+WORDS = 500
+
+
+class Documents(Protocol):
+    """Records that become word counts once it is known which of them may be learned from."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: np.ndarray, /) -> Documents: ...
+
+    def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, Sequence[str]]:
+        """Word counts (n, v) of all records and the v words."""
+        ...
+
+
+def bag_of_words(
+    documents: Documents | Sequence[Sequence[str]], train_rows: np.ndarray, size: int = WORDS
+) -> np.ndarray:
+    """Count the words of a dictionary that is learned on training rows: shape (n, size).
+
+    Parameters
+    ----------
+    documents : Events, Notes or sequence of sequences of str
+        One per row.
+    train_rows : array-like of int
+        Rows that bins and dictionary are learned from.
+    size : int, default=500
+        Words in the dictionary.
+
+    Returns
+    -------
+    counts : ndarray of float64, shape (n, size)
+        Columns by falling document frequency. Where the training rows have fewer words, the last columns are 0.
+
+    Examples
+    --------
+    >>> bag_of_words([["a", "b", "a"], ["b"], ["c", "b"]], train_rows=[0, 1], size=3)
+    array([[1., 2., 0.],
+           [1., 0., 0.],
+           [1., 0., 0.]])
+    """
+    counts, _ = word_counts(documents, train_rows, size)
+    return counts
+
+
+def word_counts(
+    documents: Documents | Sequence[Sequence[str]], train_rows: np.ndarray, size: int = WORDS
+) -> tuple[np.ndarray, list[str]]:
+    """As `bag_of_words`, with the words of the columns."""
+    if size < 1:
+        raise ValueError(f"size is {size}, but a dictionary needs at least one word.")
+    if np.size(train_rows) == 0:
+        raise ValueError("train_rows is empty: there is nothing to learn a dictionary from.")
+    train_rows = np.arange(len(documents))[np.asarray(train_rows)]
+    if not hasattr(documents, "counts"):
+        documents = WordLists(documents)
+    counts, words = documents.counts(train_rows)
+    chosen = dictionary(counts[train_rows], size)
+    bag = np.zeros((len(documents), size))
+    bag[:, : chosen.size] = counts[:, chosen].toarray()
+    return bag, [words[column] for column in chosen]
+
+
+def dictionary(counts: scipy.sparse.csr_array, size: int) -> np.ndarray:
+    """Choose the columns that occur in most rows of `counts` (n, v); ties by total count, then by position."""
+    frequency, total = (counts > 0).sum(axis=0), counts.sum(axis=0)
+    order = np.lexsort((-total, -frequency))
+    return order[: min(size, int(np.count_nonzero(frequency)))]
+
+
+@dataclass(frozen=True)
+class WordLists:
+    """Documents that are lists of words already."""
+
+    lists: Sequence[Sequence[str]]
+
+    def __len__(self) -> int:
+        return len(self.lists)
+
+    def __getitem__(self, rows: np.ndarray, /) -> WordLists:
+        return WordLists([self.lists[row] for row in np.arange(len(self))[rows]])
+
+    def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, list[str]]:
+        """Word counts (n, v) of all lists, and the v words in order of appearance."""
+        words = {word: i for i, word in enumerate(dict.fromkeys(word for words in self.lists for word in words))}
+        columns = np.fromiter((words[word] for document in self.lists for word in document), dtype=np.int64)
+        rows = np.repeat(np.arange(len(self)), [len(document) for document in self.lists])
+        shape = (len(self), len(words))
+        return scipy.sparse.csr_array((np.ones(columns.size), (rows, columns)), shape=shape), list(words)

@@ -1,0 +1,617 @@
+"""Data sets from the files in which they are published: found, read, checked, preprocessed."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import struct
+import tarfile
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+
+from conftest import DATA_FOLDERS
+from ldsu.datasets import (
+    DATASETS,
+    PREPROCESSINGS,
+    DatasetError,
+    DatasetWarning,
+    _registry,
+    cache_folder,
+    datasets,
+    formats,
+    load,
+)
+from ldsu.datasets.download import Remote
+from ldsu.datasets.preprocessing import distinct_rows, resize
+
+PUBLISHED = ["usps", "coil20", "umist", "yaleb", "pcmac", "mnist", "covtype"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch, tmp_path):
+    """No data but those that a test makes or asks for."""
+    monkeypatch.delenv("LDSU_DATA", raising=False)
+    monkeypatch.setenv("LDSU_CACHE", str(tmp_path / "cache"))
+
+
+def converted(name):
+    """The folder with the converted files, or a skip."""
+    files = [file.name for file in DATASETS[name].forms[0].files]
+    for folder in DATA_FOLDERS:
+        if folder and all((_registry.Path(folder) / file).exists() for file in files):
+            return _registry.Path(folder)
+    pytest.skip(f"{name} is neither in LDSU_DATA nor in ../shared/data")
+
+
+def raw(name):
+    with np.load(converted(name) / f"{name}.npz") as arrays:
+        return arrays["X"], arrays["y"]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Make a published set small: a function that puts class sizes in, and leaves the checksums out."""
+
+    def shrink(name, *class_sizes, sha256=("", "")):
+        info = replace(DATASETS[name], class_sizes=class_sizes, sha256=sha256)
+        monkeypatch.setitem(DATASETS, name, info)
+        return info
+
+    return shrink
+
+
+def sums(X, y):
+    return tuple(hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest() for part in (X, y))
+
+
+# The registry
+
+
+def test_every_data_set_is_described_and_has_its_preprocessings():
+    assert [info.name for info in datasets()] == list(DATASETS)
+    for name, info in DATASETS.items():
+        assert info.name == name
+        assert set(info.preprocessings) <= set(PREPROCESSINGS)
+        assert all([info.title, info.description, info.citation, info.licence, info.source, info.class_sizes])
+        assert len(info.classes) in (0, len(info.class_sizes))
+        for form in info.forms:
+            assert all(url.startswith("http") for file in form.files for url in file.urls)
+            assert all(len(file.sha256) == 64 for file in form.files if file.sha256)
+    assert all(step.description for step in PREPROCESSINGS.values())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_converted_file_has_the_published_content(name, recwarn):
+    folder = converted(name)
+    data = load(name, preprocessing="none", data_dir=folder, download=False)
+    assert not [warning for warning in recwarn if issubclass(warning.category, DatasetWarning)]
+    assert data.notes == ()
+    assert data.X.shape[0] == data.y.shape[0] == DATASETS[name].n_samples
+    assert tuple(np.bincount(data.y)) == DATASETS[name].class_sizes
+    assert len(data.classes) == len(DATASETS[name].class_sizes)
+    assert data.X.dtype == np.float64
+    if data.image_shape:
+        assert np.prod(data.image_shape) == data.X.shape[1]
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"no data set 'ups'\. There are usps, coil20"):
+        load("ups")
+    with pytest.raises(ValueError, match=r"digits has no preprocessing 'log'\. It has none"):
+        load("digits", preprocessing="log")
+
+
+def test_digits_need_no_file():
+    data = load("digits", download=False)
+    assert data.X.shape == (1797, 64)
+    assert data.preprocessing == "none"
+
+
+# Where files are looked for
+
+
+def write_npz(folder, name, X, y, **more):
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / f"{name}.npz", X=X, y=y, **more)
+
+
+def test_folders_are_searched_in_order(small, monkeypatch, tmp_path):
+    small("pcmac", 1, 1)
+    argument, variable, cache = tmp_path / "argument", tmp_path / "variable", tmp_path / "cache"
+    monkeypatch.setenv("LDSU_DATA", str(variable))
+    argument.mkdir()
+    for value, folder in enumerate([cache, variable, argument], start=1):
+        write_npz(folder, "pcmac", np.full((2, 3), value), [0, 1])
+        assert load("pcmac", data_dir=argument, download=False).X[0, 0] == value
+
+
+def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("LDSU_CACHE")
+    monkeypatch.setattr(_registry.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "ldsu"
+    monkeypatch.setattr(_registry.sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert cache_folder() == tmp_path / "local" / "ldsu"
+    monkeypatch.setattr(_registry.sys, "platform", "darwin")
+    assert cache_folder().parts[-3:] == ("Library", "Caches", "ldsu")
+
+
+def test_missing_files_are_named_with_the_folders_searched(tmp_path):
+    with pytest.raises(DatasetError, match=r"not found in .*cache.*Put usps\.npz or zip\.train\.RData and zip\.test"):
+        load("usps", data_dir=tmp_path, download=False)
+    with pytest.raises(DatasetError, match="not a folder"):
+        load("usps", data_dir=tmp_path / "nowhere")
+
+
+# Content that is not what it should be
+
+
+def test_other_values_are_read_with_a_warning(small, tmp_path):
+    X, y = np.array([[0, 1], [2, 3]], dtype=np.uint8), np.array([0, 1])
+    small("pcmac", 1, 1, sha256=sums(X, y))
+    write_npz(tmp_path, "pcmac", X, y)
+    assert load("pcmac", data_dir=tmp_path).notes == ()
+    write_npz(tmp_path, "pcmac", X + 1, y)
+    with pytest.warns(DatasetWarning, match=r"has the class sizes of PCMAC, but other values or another order"):
+        data = load("pcmac", data_dir=tmp_path)
+    assert data.X.tolist() == [[1, 2], [3, 4]]
+    assert len(data.notes) == 1
+
+
+@pytest.mark.parametrize("y", [[0, 0], [0, 2], [0, 1, 1], [-1, 1]])
+def test_another_data_set_under_the_name_is_refused(small, tmp_path, y):
+    small("pcmac", 1, 1)
+    write_npz(tmp_path, "pcmac", np.zeros((2, 2)), y)
+    with pytest.raises(DatasetError, match="is not PCMAC"):
+        load("pcmac", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no zip", "cut", "flip"])
+def test_damaged_file_is_named_with_what_to_do(small, tmp_path, damage):
+    small("pcmac", 1, 1)
+    write_npz(tmp_path, "pcmac", np.arange(2000).reshape(2, 1000), [0, 1])
+    path = tmp_path / "pcmac.npz"
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        data = data[:500]
+    elif damage == "flip":
+        data[800] ^= 1
+    path.write_bytes(damage if isinstance(damage, bytes) else data)
+    with pytest.raises(DatasetError, match=r"pcmac\.npz cannot be read as PCMAC: .*Replace or remove"):
+        load("pcmac", data_dir=tmp_path)
+
+
+def test_pickles_are_never_opened(small, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (pytest.fail, ("a pickle was opened",))
+
+    small("pcmac", 1, 1)
+    np.savez(tmp_path / "pcmac.npz", X=np.array([[Trap()], [0]], dtype=object), y=[0, 1])
+    with pytest.raises(DatasetError, match="allow_pickle"):
+        load("pcmac", data_dir=tmp_path)
+
+
+# Published formats
+
+
+def column_major(X, shape):
+    return X.reshape(-1, *shape).transpose(0, 2, 1).reshape(len(X), -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "names", "shape"),
+    [
+        ("coil20", "COIL20.mat", ("X", "Y"), (32, 32)),
+        ("umist", "UMIST.mat", ("X", "Y"), (28, 23)),
+        ("yaleb", "YaleB_32x32.mat", ("fea", "gnd"), (32, 32)),
+        ("pcmac", "PCMAC.mat", ("X", "Y"), None),
+    ],
+)
+def test_matlab_file_gives_the_published_content(tmp_path, recwarn, name, file, names, shape):
+    X, y = raw(name)
+    stored = X.astype(np.float64) if shape is None else column_major(X, shape).astype(np.float64)
+    scipy.io.savemat(tmp_path / file, {names[0]: stored, names[1]: y[:, None] + 1})
+    data = load(name, preprocessing="none", data_dir=tmp_path, download=False)
+    assert data.notes == ()
+    assert not [warning for warning in recwarn if issubclass(warning.category, DatasetWarning)]
+    np.testing.assert_array_equal(data.X, X)
+    np.testing.assert_array_equal(data.y, y)
+    assert data.image_shape == shape
+
+
+def test_matlab_images_are_turned_upright(tmp_path):
+    image = np.array([[1, 2, 3], [4, 5, 6]])  # MATLAB stores its columns one after the other
+    scipy.io.savemat(tmp_path / "a.mat", {"fea": image.ravel(order="F")[None], "gnd": [[1]]})
+    arrays = formats.read_mat(tmp_path / "a.mat", image_shape=(2, 3))
+    np.testing.assert_array_equal(arrays.X.reshape(2, 3), image)
+    assert arrays.y.tolist() == [0]
+
+
+def test_matlab_file_sparse_or_with_samples_in_columns(tmp_path):
+    X = np.array([[1.0, 0, 2], [0, 3, 0]])
+    scipy.io.savemat(tmp_path / "a.mat", {"X": scipy.sparse.csc_matrix(X), "Y": [[1], [2]]})
+    np.testing.assert_array_equal(formats.read_mat(tmp_path / "a.mat").X, X)
+    scipy.io.savemat(tmp_path / "b.mat", {"X": X.T, "Y": [[1, 2]]})
+    np.testing.assert_array_equal(formats.read_mat(tmp_path / "b.mat").X, X)
+
+
+def test_matlab_file_without_samples_says_what_it_has(tmp_path):
+    scipy.io.savemat(tmp_path / "YaleB_32x32.mat", {"faces": np.zeros((2, 2))})
+    with pytest.raises(DatasetError, match="neither fea and gnd nor X and Y, but faces"):
+        load("yaleb", data_dir=tmp_path)
+
+
+def test_faces_in_cells_are_shrunk_by_blocks(small, tmp_path):
+    small("umist", 2, 1)
+    cells = np.empty((1, 2), dtype=object)
+    rng = np.random.default_rng(0)
+    cells[0, 0], cells[0, 1] = (rng.integers(0, 256, (112, 92, views), dtype=np.uint8) for views in (2, 1))
+    scipy.io.savemat(tmp_path / "umist_cropped.mat", {"facedat": cells})
+    data = load("umist", preprocessing="none", data_dir=tmp_path)
+    assert data.image_shape == (28, 23)
+    assert data.y.tolist() == [0, 0, 1]
+    assert data.X[1, 24] == np.rint(cells[0, 0][4:8, 4:8, 1].mean())
+
+
+def test_resized_faces_are_read_in_their_own_shape(small, tmp_path):
+    small("umist", 1, 1)
+    scipy.io.savemat(tmp_path / "umist.mat", {"X": np.full((2, 1024), 7.5), "Y": [[1], [2]]})
+    assert load("umist", preprocessing="none", data_dir=tmp_path).image_shape == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "expected"),
+    [
+        ("usps", [0.0, 0.5, 1.0], [-1.0, 0.0, 1.0]),
+        ("usps", [0, 51, 255], [-1.0, -0.6, 1.0]),
+        ("coil20", [0, 51, 255], [0.0, 0.2, 1.0]),
+        ("yaleb", [0.0, 0.2, 1.0], [0.0, 51.0, 255.0]),
+        ("yaleb", [0, 51, 255], [0.0, 51.0, 255.0]),
+    ],
+)
+def test_other_scalings_are_brought_to_the_usual_one(small, tmp_path, name, stored, expected):
+    small(name, 1)
+    write_npz(tmp_path, name, [stored], [0])
+    np.testing.assert_allclose(load(name, preprocessing="none", data_dir=tmp_path).X[0], expected, atol=1e-5)
+
+
+def idx(array):
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_idx_files_of_mnist(small, tmp_path, compressed):
+    small("mnist", 2, 1)
+    images = np.random.default_rng(0).integers(0, 256, (3, 4, 5))
+    labels = np.array([0, 1, 0])
+    for part, rows in (("train", slice(0, 2)), ("t10k", slice(2, 3))):
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            data = idx(array[rows])
+            name = f"{part}-{kind}-ubyte" if compressed else f"{part}-{kind.replace('-', '.')}-ubyte"
+            (tmp_path / (name + ".gz" * compressed)).write_bytes(gzip.compress(data) if compressed else data)
+    data = load("mnist", preprocessing="none", data_dir=tmp_path, download=False)
+    np.testing.assert_array_equal(data.X, images.reshape(3, 20))
+    assert data.y.tolist() == labels.tolist()
+    assert data.image_shape == (4, 5)
+    assert data.is_test.tolist() == [False, False, True]
+    (tmp_path / next(tmp_path.glob("t10k-images*")).name).write_bytes(b"\x00\x00\x0d\x03more")
+    with pytest.raises(DatasetError, match="not an idx file of unsigned bytes"):
+        load("mnist", data_dir=tmp_path)
+
+
+def usps_text(X, y):
+    lines = (f"{label}.0000 {' '.join(f'{value:.3f}' for value in row)} \n" for row, label in zip(X, y, strict=True))
+    return "".join(lines).encode()
+
+
+def libsvm_text(X, y):
+    lines = (
+        f"{label + 1} {' '.join(f'{i}:{value:.6g}' for i, value in enumerate(row, 1) if value)} \n"
+        for row, label in zip(X, y, strict=True)
+    )
+    return "".join(lines).encode()
+
+
+def r_workspace(name, matrix, version):
+    """What R's save() writes for a matrix of doubles, item by item."""
+
+    def integer(*values):
+        return struct.pack(f">{len(values)}i", *values)
+
+    def string(text):
+        return integer(0x00040009, len(text)) + text.encode()
+
+    head = b"RDX%d\nX\n" % version + integer(version, 0x00040201, 0x00020300)
+    encoding = integer(5) + b"UTF-8" if version == 3 else b""
+    dim = integer(0x0402, 1) + string("dim") + integer(13, 2, *matrix.shape) + integer(254)
+    values = integer(0x020E, matrix.size) + matrix.astype(">f8").tobytes(order="F") + dim
+    return head + encoding + integer(0x0402, 1) + string(name) + values + integer(254)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_workspace_of_r_gives_its_matrix(version):
+    matrix = np.arange(6.0).reshape(2, 3)
+    read = formats.read_rdata(r_workspace("m", matrix, version))
+    assert list(read) == ["m"]
+    np.testing.assert_array_equal(read["m"], matrix)
+
+
+def test_workspace_of_r_cut_anywhere_is_an_error():
+    data = r_workspace("m", np.arange(6.0).reshape(2, 3), 2)
+    for end in range(len(data)):
+        with pytest.raises(formats.DAMAGE):
+            formats.read_rdata(data[:end])
+
+
+@pytest.mark.parametrize(
+    ("files", "write"),
+    [
+        (("zip.train.gz", "zip.test.gz"), lambda X, y: gzip.compress(usps_text(X, y), 1)),
+        (("zip.train", "zip.test"), usps_text),
+        (
+            ("zip.train.RData", "zip.test.RData"),
+            lambda X, y: bz2.compress(r_workspace("zip.train", np.column_stack([y, X]), 2), 1),
+        ),
+    ],
+    ids=["text.gz", "text", "RData"],
+)
+def test_postal_digits_from_each_published_form(small, tmp_path, files, write):
+    X, y = raw("usps")
+    X, y = X[:300], y[:300]  # every class is among them
+    small("usps", *np.bincount(y), sha256=sums(X, y))
+    thousandths = np.round(X.astype(np.float64), 3)  # what the publisher printed
+    for file, rows in zip(files, (slice(0, 200), slice(200, 300)), strict=True):
+        (tmp_path / file).write_bytes(write(thousandths[rows], y[rows]))
+    data = load("usps", data_dir=tmp_path, download=False)
+    assert data.notes == ()
+    np.testing.assert_array_equal(data.X, X)
+    np.testing.assert_array_equal(data.y, y)
+    assert data.is_test.sum() == 100
+    assert data.image_shape == (16, 16)
+
+
+def test_postal_digits_in_libsvm_form(small, tmp_path):
+    X, y = raw("usps")
+    X, y = X[:300], y[:300]
+    small("usps", *np.bincount(y))
+    for file, rows in (("usps.bz2", slice(0, 200)), ("usps.t.bz2", slice(200, 300))):
+        (tmp_path / file).write_bytes(bz2.compress(libsvm_text(X[rows].astype(np.float64), y[rows])))
+    data = load("usps", data_dir=tmp_path, download=False)
+    np.testing.assert_array_equal(data.X, X)
+    np.testing.assert_array_equal(data.y, y)
+    assert data.is_test.sum() == 100
+
+
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("compress", [gzip.compress, bytes])
+def test_covertype_table(small, tmp_path, header, compress):
+    X, y = raw("covtype")
+    rows = np.flatnonzero(np.arange(len(y)) % 5000 == 0)
+    X, y = X[rows], y[rows]
+    small("covtype", *np.bincount(y), sha256=sums(X, y))
+    text = "".join(",".join(map(str, [*row, label + 1])) + "\n" for row, label in zip(X, y, strict=True))
+    text = ",".join(f"column{i}" for i in range(55)) + "\n" + text if header else text
+    (tmp_path / ("covtype.data.gz" if compress is gzip.compress else "covtype.csv")).write_bytes(
+        compress(text.encode())
+    )
+    data = load("covtype", preprocessing="none", data_dir=tmp_path, download=False)
+    assert data.notes == ()
+    np.testing.assert_array_equal(data.X, X)
+
+
+RECORDS = {
+    "132539.txt": "Time,Parameter,Value\n00:00,RecordID,132539\n00:00,Age,54\n00:07,HR,73\n47:59,HR,80.5\n",
+    "132540.txt": "Time,Parameter,Value\r\n00:00,RecordID,132540\r\n00:00,Age,76\r\n00:00,Weight,-1\r\n",
+    "132541.txt": "Time,Parameter,Value\n00:00,RecordID,132541\n",
+}
+OUTCOMES = (
+    "RecordID,SAPS-I,SOFA,Length_of_stay,Survival,In-hospital_death\n"
+    "132539,6,1,5,-1,0\n132540,16,8,8,-1,0\n132541,2,1,3,3,1\n"
+)
+EVENTS = (
+    "RecordID,Time,Parameter,Value\n132539,00:00,Age,54\n132539,00:07,HR,73\n132539,47:59,HR,80.5\n132540,00:00,Age,76\n"
+    "132540,00:00,Weight,-1\n"
+)
+
+
+def as_folder(folder):
+    (folder / "set-a").mkdir()
+    for name, text in RECORDS.items():
+        (folder / "set-a" / name).write_bytes(text.encode())
+
+
+def as_tar(folder):
+    with tarfile.open(folder / "set-a.tar.gz", "w:gz") as archive:
+        for name, text in RECORDS.items():
+            member = tarfile.TarInfo(f"./set-a/{name}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+        link = tarfile.TarInfo("set-a/132999.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+
+
+def as_zip(folder):
+    with zipfile.ZipFile(folder / "set-a.zip", "w") as archive:
+        for name, text in RECORDS.items():
+            archive.writestr(f"set-a/{name}", text)
+
+
+def as_table(folder):
+    (folder / "icu2012_events.csv.gz").write_bytes(gzip.compress(EVENTS.encode()))
+    (folder / "icu2012_outcomes.csv").write_text(OUTCOMES)
+
+
+@pytest.mark.parametrize("write", [as_folder, as_tar, as_zip, as_table])
+def test_icu_records_from_each_published_form(small, tmp_path, write):
+    small("icu2012", 2, 1)
+    (tmp_path / "Outcomes-a.txt").write_text(OUTCOMES)
+    write(tmp_path)
+    data = load("icu2012", preprocessing="none", data_dir=tmp_path, download=False)
+    events = data.documents
+    assert data.y.tolist() == [0, 0, 1]
+    assert len(events) == 3
+    assert events.parameters == ("Age", "HR", "Weight")
+    assert events.stay.tolist() == [0, 0, 0, 1, 1]
+    assert events.minute.tolist() == [0, 7, 2879, 0, 0]
+    assert events.parameter.tolist() == [0, 1, 1, 0, 2]
+    assert events.value.tolist() == [54, 73, 80.5, 76, -1]
+
+
+def test_archive_is_never_unpacked(small, tmp_path):
+    small("icu2012", 2, 1)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "Outcomes-a.txt").write_text(OUTCOMES)
+    with tarfile.open(folder / "set-a.tar.gz", "w:gz") as archive:
+        for name in ("../132539.txt", "/132540.txt"):
+            text = RECORDS[name.strip("./")[:6] + ".txt"].encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    assert len(load("icu2012", preprocessing="none", data_dir=folder).documents) == 3
+    assert sorted(path.name for path in tmp_path.rglob("*.txt")) == ["Outcomes-a.txt"]
+
+
+@pytest.mark.parametrize(
+    "events", [EVENTS + "132539,00:01,HR\n", EVENTS + "999,00:01,HR,5\n", EVENTS + "132539,x,HR,5\n", "a,b\n", ""]
+)
+def test_icu_table_with_a_bad_line_is_an_error(small, tmp_path, events):
+    small("icu2012", 2, 1)
+    as_table(tmp_path)
+    (tmp_path / "icu2012_events.csv.gz").write_bytes(gzip.compress(events.encode()))
+    with pytest.raises(DatasetError, match="cannot be read as the PhysioNet Challenge 2012"):
+        load("icu2012", data_dir=tmp_path)
+
+
+# Download
+
+
+def test_download_is_read_and_kept_in_the_cache(small, monkeypatch, tmp_path):
+    small("pcmac", 1, 1)
+    asked = []
+
+    def fetch(file, folder):
+        asked.append(file.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        scipy.io.savemat(folder / file.name, {"X": [[1.0, 2.0], [3.0, 4.0]], "Y": [[1], [2]]})
+        return folder / file.name
+
+    monkeypatch.setattr(_registry, "fetch", fetch)
+    for _ in range(2):
+        assert load("pcmac").X.tolist() == [[1, 2], [3, 4]]
+    assert asked == ["PCMAC.mat"]
+
+
+def test_download_that_is_something_else_is_not_kept(small, monkeypatch, tmp_path):
+    info = small("pcmac", 1, 1)
+    form = replace(info.forms[1], files=(Remote("PCMAC.mat", ("http://example.invalid/PCMAC.mat",)),))
+    monkeypatch.setitem(DATASETS, "pcmac", replace(info, forms=(form,)))
+
+    def fetch(file, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file.name).write_text("<html>Moved</html>")
+        return folder / file.name
+
+    monkeypatch.setattr(_registry, "fetch", fetch)
+    with pytest.raises(
+        DatasetError, match=r"PCMAC could not be downloaded: http://example\.invalid/PCMAC\.mat gave what"
+    ):
+        load("pcmac")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+# Preprocessing
+
+
+@pytest.mark.parametrize("name", PREPROCESSINGS)
+def test_preprocessing_is_a_pure_function(name):
+    X = np.random.default_rng(0).integers(0, 256, (6, 80)).astype(np.uint8)
+    before = X.copy()
+    Z, shape = PREPROCESSINGS[name](X, (10, 8))
+    np.testing.assert_array_equal(X, before)
+    assert Z.shape == (6, 80)
+    assert Z.dtype == np.float64
+    assert shape == (10, 8)
+    np.testing.assert_array_equal(Z, PREPROCESSINGS[name](X, (10, 8))[0])
+    assert np.all(np.isfinite(Z))
+
+
+def test_resizing_equals_the_spline_through_each_image():
+    from scipy.ndimage import zoom
+
+    X = np.random.default_rng(0).random((2, 32 * 28))
+    resized = resize(X, (32, 28), (24, 21))
+    for image, small in zip(X.reshape(2, 32, 28), resized.reshape(2, 24, 21), strict=True):
+        expected = zoom(image, 0.75, order=3, mode="nearest", grid_mode=True)
+        np.testing.assert_allclose(small, np.clip(expected, image.min(), image.max()), atol=1e-12)
+
+
+def test_resizing_leaves_a_flat_image_flat_and_an_equal_size_alone():
+    np.testing.assert_allclose(resize(np.full((1, 64), 7.0), (8, 8), (6, 6)), 7.0)
+    X = np.random.default_rng(0).random((2, 64))
+    np.testing.assert_allclose(resize(X, (8, 8), (8, 8)), X, atol=1e-12)
+
+
+def test_log_faces_do_not_depend_on_the_strength_of_the_light():
+    X = np.random.default_rng(0).random((3, 64)) * 200
+    bright = (X + 1) * 3 - 1  # three times the light, as log(1 + pixel) counts it
+    for name in ("log", "local-contrast"):
+        dark_faces, _ = PREPROCESSINGS[name](X, (8, 8))
+        np.testing.assert_allclose(dark_faces, PREPROCESSINGS[name](bright, (8, 8))[0], atol=1e-9)
+        np.testing.assert_allclose(np.linalg.norm(dark_faces, axis=1), 1)
+
+
+def test_black_image_stays_finite():
+    for name in ("log", "local-contrast"):
+        np.testing.assert_array_equal(PREPROCESSINGS[name](np.zeros((1, 64)), (8, 8))[0], np.zeros((1, 64)))
+
+
+def test_local_contrast_equals_the_formula():
+    from scipy.ndimage import gaussian_filter
+
+    image = np.random.default_rng(0).random((24, 24)) * 255
+    log = np.log(1 + image)
+    detail = log - gaussian_filter(log, 2)
+    expected = detail / (np.sqrt(gaussian_filter(detail * detail, 3)) + 1e-3)
+    expected /= np.sqrt(np.sum(expected**2))
+    got, _ = PREPROCESSINGS["local-contrast"](image.reshape(1, -1), (24, 24))
+    np.testing.assert_allclose(got.reshape(24, 24), expected, atol=1e-12)
+
+
+def test_standard_columns_have_mean_zero_and_deviation_one():
+    X = np.random.default_rng(0).normal(3, 5, (50, 3))
+    X[:, 2] = 7
+    Z, _ = PREPROCESSINGS["standard"](X)
+    np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(Z.std(axis=0), [1, 1, 0], atol=1e-12)
+
+
+def test_umist_loses_its_ten_copies_by_default():
+    data = load("umist", data_dir=converted("umist"), download=False)
+    X, y = raw("umist")
+    kept = np.setdiff1d(np.arange(575), np.arange(63, 73))  # the copies, by the data's description
+    np.testing.assert_array_equal(data.X, X[kept])
+    np.testing.assert_array_equal(data.y, y[kept])
+    assert len(load("umist", preprocessing="none", data_dir=converted("umist")).X) == 575
+
+
+def test_distinct_rows_keep_the_first_of_equals_in_order():
+    X = np.array([[3, 3], [1, 1], [3, 3], [2, 2], [1, 1]])
+    assert distinct_rows(X, np.zeros(5)).tolist() == [0, 1, 3]
+
+
+def test_yale_faces_are_used_at_24_by_24():
+    for name in ("pixels", "log", "local-contrast"):
+        data = load("yaleb", preprocessing=name, data_dir=converted("yaleb"), download=False)
+        assert data.X.shape == (2414, 576)
+        assert data.image_shape == (24, 24)
+    assert load("yaleb", preprocessing="none", data_dir=converted("yaleb")).image_shape == (32, 32)
