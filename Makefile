@@ -11,8 +11,9 @@ TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
 
-demo: $(READY) ## all methods on digits: a table, a picture, a report to open (under 2 minutes)
-	$(BIN)/python examples/demo.py --out demo
+demo: $(READY) ## all methods on digits: a table and a report to open (under 2 minutes)
+	$(BIN)/ldsu bench run experiments/digits.toml --store demo/digits.sqlite
+	$(BIN)/ldsu bench report experiments/digits.toml --store demo/digits.sqlite --out demo
 
 test: $(READY) ## the tests, doctests included
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto
@@ -34,6 +35,8 @@ bench: $(READY) ## measure, and write rows under benchmarks/results (about half 
 	$(BIN)/python benchmarks/cliques.py
 	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/scores.py
+	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/sharing.py
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,18 +1,24 @@
 """Features from many samples and few labels.
 
 samples -> labels, kernels -> neighbors -> graphs -> filters, spectrum, solvers -> methods -> classify, model_selection
+datasets -> bench -> cli
 """
 
-from ldsu.classify import BlockScaler, LabelledOnly, LDSUClassifier
-from ldsu.labels import encode_labels, unlabelled_mask
-from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, METHODS, EnFS
-from ldsu.model_selection import (
-    FewLabelKFold,
-    LabelledScorer,
-    mean_average_precision,
-    mean_average_precision_scorer,
-)
-from ldsu.spectrum import KernelBasis
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ldsu.classify import BlockScaler, LabelledOnly, LDSUClassifier
+    from ldsu.labels import encode_labels, unlabelled_mask
+    from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, METHODS, EnFS
+    from ldsu.model_selection import (
+        FewLabelKFold,
+        LabelledScorer,
+        mean_average_precision,
+        mean_average_precision_scorer,
+    )
+    from ldsu.spectrum import KernelBasis
 
 __version__ = "0.1.0"
 
@@ -36,3 +42,19 @@ __all__ = [
     "mean_average_precision_scorer",
     "unlabelled_mask",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: `ldsu --help` need not wait for scikit-learn."""
+    if name in __all__:
+        for home in ("labels", "methods", "classify", "model_selection", "spectrum"):
+            module = import_module(f"ldsu.{home}")
+            if hasattr(module, name):
+                return globals().setdefault(name, getattr(module, name))
+    if not name.startswith("_") and find_spec(f"ldsu.{name}"):
+        return import_module(f"ldsu.{name}")
+    raise AttributeError(f"module 'ldsu' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

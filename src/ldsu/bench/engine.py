@@ -1,0 +1,335 @@
+"""The cells of one split, computed in an order that shares work, as rows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+
+from ldsu.bench.cells import Cell, Row, Task, canonical
+from ldsu.bench.families import FAMILIES, Family, FeatureSet, Params
+from ldsu.bench.linalg import algebra_on
+from ldsu.bench.protocol import Split, few_labels, folds, load_split, n_folds
+from ldsu.bench.spec import Experiment, MethodSpec
+from ldsu.bench.svm import svm_path
+from ldsu.bench.work import SplitWork
+from ldsu.classify import BlockScaler, LabelledOnly
+from ldsu.datasets import DATASETS
+from ldsu.model_selection import average_precisions
+from ldsu.spectrum import settle_n_components
+
+# Seconds of one core for a decomposition of size n, over n^3, and for an SVM, over C values and classes: what the time
+# left is guessed from before anything was measured.
+EIGH_SECONDS = 3e-10
+SVM_SECONDS = 5e-4
+# Matrices of the size of a kernel matrix that a task keeps or makes at its peak; measured on USPS.
+MATRICES = 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """Settings of a method that differ in the number of components only: one solution, several rows a C.
+
+    Attributes
+    ----------
+    method : MethodSpec
+    labels : int
+    fold : int
+        -1 for the test half.
+    params : dict
+        Without n_components.
+    components : list
+        Values of n_components; [None] for a method without.
+    """
+
+    method: MethodSpec
+    labels: int
+    fold: int
+    params: Params
+    components: list[Any]
+
+    @property
+    def family(self) -> Family:
+        """How the method is computed."""
+        return FAMILIES[self.method.family]
+
+    def setting(self, component: Any) -> dict[str, Any]:
+        """The whole setting, as it stands in the rows."""
+        return {**self.params, "n_components": component} if "n_components" in self.method.default else {**self.params}
+
+
+def split_tasks(experiment: Experiment) -> list[Task]:
+    """Every split of every data set."""
+    return [Task(spec.key, split) for spec in experiment.data for split in range(experiment.repetitions)]
+
+
+def count_cells(experiment: Experiment, task: Task) -> int:
+    """Rows a task has when it is finished."""
+    return sum(len(job.components) * len(_penalties(experiment, job)) for job in _all_jobs(experiment, task))
+
+
+def cost_weight(experiment: Experiment, task: Task) -> float:
+    """A guess of the seconds a task takes on one core."""
+    spec = experiment.data_spec(task.data)
+    info = DATASETS[spec.name]
+    n = (spec.rows or info.n_samples) * (1 - experiment.test_fraction)
+    seconds = 0.0
+    for job in _all_jobs(experiment, task):
+        if job.family.features is not None:
+            evaluations = len(job.components) * len(experiment.C)
+            seconds += (
+                EIGH_SECONDS * n**3 * ("gamma_scale" in job.params) + SVM_SECONDS * len(info.class_sizes) * evaluations
+            )
+        else:
+            seconds += 1e-3 * n
+    return seconds
+
+
+def task_memory(experiment: Experiment, task: Task) -> int:
+    """Bytes a task holds at its peak: matrices of the training half by itself, kept, being solved, or being made."""
+    spec = experiment.data_spec(task.data)
+    n = (spec.rows or DATASETS[spec.name].n_samples) * (1 - experiment.test_fraction)
+    return int(8 * MATRICES * n**2)
+
+
+def jobs(experiment: Experiment, task: Task) -> list[Job]:
+    """What a task has to solve, in the order in which most is shared."""
+    order = {method.key: number for number, method in enumerate(experiment.methods)}
+
+    def rank(job: Job) -> tuple[Any, ...]:
+        shares = tuple(job.params[name] for name in job.family.shares)
+        here = (job.labels, job.fold)
+        rest = canonical(job.params)
+        return (
+            shares[0] if shares else -1.0,
+            job.family.shares,
+            shares,
+            order[job.method.key],
+            *((*here, rest) if job.family.uses_labels else (rest, *here)),
+        )
+
+    return sorted(_all_jobs(experiment, task), key=rank)
+
+
+def _all_jobs(experiment: Experiment, task: Task) -> list[Job]:
+    found = []
+    for method in experiment.methods_for(task.data):
+        for labels in experiment.data_spec(task.data).labels:
+            found += _jobs(method, labels, -1, method.settings(labels, task.data))
+            for fold in range(n_folds(labels, experiment.folds)):
+                found += _jobs(method, labels, fold, method.honest_settings(labels, task.data))
+    return found
+
+
+def _penalties(experiment: Experiment, job: Job) -> tuple[float, ...]:
+    return experiment.C if "C" in job.method.default else (0.0,)
+
+
+def _jobs(method: MethodSpec, labels: int, fold: int, settings: list[dict[str, Any]]) -> list[Job]:
+    groups: dict[str, tuple[dict[str, Any], list[Any]]] = {}
+    for setting in settings:
+        params = {name: value for name, value in setting.items() if name != "n_components"}
+        groups.setdefault(canonical(params), (params, []))[1].append(setting.get("n_components"))
+    return [Job(method, labels, fold, params, components) for params, components in groups.values()]
+
+
+def _cells(experiment: Experiment, task: Task, job: Job) -> list[Cell]:
+    return [
+        Cell(task.data, task.split, job.labels, job.method.key, canonical(job.setting(component)), float(C), job.fold)
+        for component in job.components
+        for C in _penalties(experiment, job)
+    ]
+
+
+def run_task(
+    experiment: Experiment,
+    task: Task,
+    done: Callable[[Cell], bool],
+    progress: Callable[[str], None],
+    device: str = "cpu",
+) -> Iterator[list[Row]]:
+    """Compute the rows of a task that are not there yet, a batch for each solved problem.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    task : Task
+    done : callable
+        Whether the row of a cell exists.
+    progress : callable
+        Told in words what is being done.
+    device : {"cpu", "cuda"}
+        Where large matrices are multiplied and decomposed.
+
+    Yields
+    ------
+    rows : list of Row
+    """
+    todo = [job for job in jobs(experiment, task) if not all(done(cell) for cell in _cells(experiment, task, job))]
+    if not todo:
+        return
+    spec = experiment.data_spec(task.data)
+    progress(f"{spec.title}, split {task.split}: loading")
+    split = load_split(experiment, task.data, task.split)
+    work = SplitWork(split, spec.kernel, algebra_on(device))
+    for job in todo:
+        part = f"fold {job.fold + 1}" if job.fold >= 0 else "test half"
+        progress(f"{spec.title}, split {task.split}, {job.labels} labels, {job.method.key}, {part}")
+        yield run_job(experiment, task, job, split, work)
+
+
+def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: SplitWork) -> list[Row]:
+    """Solve one problem and judge every number of components and every C. What fails becomes rows with an error."""
+    y = few_labels(split, job.labels)
+    if job.fold >= 0:
+        y, held_out = folds(y, job.labels, experiment.folds, split.seed)[job.fold]
+    else:
+        held_out = None
+    cells = {(cell.params, cell.C): cell for cell in _cells(experiment, task, job)}
+    rows: list[Row] = []
+
+    truth = split.y_test if held_out is None else split.y_train[held_out]
+    membership = truth[:, None] == np.arange(len(split.classes))
+
+    def add(
+        component: Any, penalties: list[float], scores: np.ndarray, n_features: int, seconds: dict[str, float]
+    ) -> None:
+        start = time.perf_counter()
+        if not np.all(np.isfinite(scores)):
+            raise ValueError("scores are not finite")
+        precision = float(np.nanmean(average_precisions(membership, scores)))
+        accuracy = float(np.mean(scores.argmax(axis=1) == truth))
+        stages = {**seconds, "score": (time.perf_counter() - start) / len(penalties)}
+        peak = _peak_mib()
+        for C in penalties:
+            cell = cells[canonical(job.setting(component)), C]
+            rows.append(Row(cell, precision, accuracy, n_features, stages, peak, split.seed, None))
+
+    try:
+        if job.family.features is None:
+            _run_scores(job, y, held_out, split, add)
+        else:
+            _run_features(experiment, job, y, held_out, split, work, add)
+    except (ValueError, MemoryError, np.linalg.LinAlgError) as error:
+        written = {(row.cell.params, row.cell.C) for row in rows}
+        message = f"{type(error).__name__}: {error}"
+        missing = [cell for key, cell in cells.items() if key not in written]
+        rows += [Row(cell, None, None, 0, {}, _peak_mib(), split.seed, message) for cell in missing]
+    return rows
+
+
+Add = Callable[[Any, list[float], np.ndarray, int, dict[str, float]], None]
+
+
+def _run_scores(job: Job, y: np.ndarray, held_out: np.ndarray | None, split: Split, add: Add) -> None:
+    start = time.perf_counter()
+    X_new = split.X_test if held_out is None else split.X_train[held_out]
+    assert job.family.scores is not None
+    scores = job.family.scores(split.X_train, y, X_new, job.params, split.seed)
+    add(None, [0.0], scores, split.X_train.shape[1], {"classifier": time.perf_counter() - start})
+
+
+def _run_features(
+    experiment: Experiment,
+    job: Job,
+    y: np.ndarray,
+    held_out: np.ndarray | None,
+    split: Split,
+    work: SplitWork,
+    add: Add,
+) -> None:
+    work.take_seconds()
+    start = time.perf_counter()
+    features = _solve(job, y, work)
+    labelled = np.flatnonzero(y >= 0)
+    F = features.at(labelled)
+    if held_out is not None:
+        F_new = features.at(held_out)
+    elif job.family.uses_labels:
+        F_new = features.test()
+    else:
+        F_new = work.once("test features", (job.method.key, canonical(job.params)), features.test)
+    shared = work.take_seconds()
+    # Shared pieces made just now are in `shared` already.
+    seconds = {"shared": shared, "features": max(0.0, time.perf_counter() - start - shared)}
+    available = features.power.size
+    counts = [settle_n_components(component, available) for component in job.components]
+    gram = np.zeros((labelled.size, labelled.size))
+    cross = np.zeros((F_new.shape[0], labelled.size))
+    kept = 0
+    for r, component in sorted(zip(counts, job.components, strict=True), key=lambda pair: pair[0]):
+        gram += F[:, kept:r] @ F[:, kept:r].T
+        cross += F_new[:, kept:r] @ F[:, kept:r].T
+        kept = r
+        unit = float(features.power[:r].sum())  # as BlockScaler: mean squared norm 1 over the training half
+        if not unit > 0:
+            raise ValueError(f"the first {r} features are zero")
+        start = time.perf_counter()
+        machines = svm_path(gram / unit, y[labelled], experiment.C)
+        seconds["classifier"] = (time.perf_counter() - start) / len(experiment.C)
+        for machine, penalties in machines:
+            add(component, penalties, cross @ (machine.weights / unit) + machine.intercepts, r, seconds)
+
+
+def _solve(job: Job, y: np.ndarray, work: SplitWork) -> FeatureSet:
+    assert job.family.features is not None
+    return job.family.features(work, y, {**job.params, "n_components": None})
+
+
+def cost_tasks(experiment: Experiment) -> list[tuple[str, str, int]]:
+    """What is measured alone, once a data set: (data, method, labels), with default parameters."""
+    return [
+        (spec.key, method.key, spec.labels[len(spec.labels) // 2])
+        for spec in experiment.data
+        for method in experiment.methods_for(spec.key)
+    ]
+
+
+def measure_cost(experiment: Experiment, item: tuple[str, str, int]) -> dict[str, float]:
+    """Time and memory of one fit with default parameters and of scoring the test half. Run it in a fresh process."""
+    key, method_key, labels = item
+    method = next(method for method in experiment.methods if method.key == method_key)
+    split = load_split(experiment, key, 0)
+    y = few_labels(split, labels)
+    model = independent_model(method, experiment.data_spec(key).kernel, method.default)
+    before = _peak_mib()
+    start = time.perf_counter()
+    model.fit(split.X_train, y)
+    fitted = time.perf_counter()
+    model.decision_function(split.X_test) if hasattr(model, "decision_function") else model.predict_proba(split.X_test)
+    return {
+        "seconds_fit": fitted - start,
+        "seconds_transform": time.perf_counter() - fitted,
+        "peak_mib": max(0.0, _peak_mib() - before),
+    }
+
+
+def independent_model(method: MethodSpec, kernel: str, setting: Params) -> Any:
+    """A method with one setting as anyone would fit it alone, from features to linear SVM."""
+    family = FAMILIES[method.family]
+    estimator = family.estimator({name: value for name, value in setting.items() if name != "C"}, kernel)
+    if family.features is None or hasattr(estimator, "predict"):
+        return estimator
+    classifier = LinearSVC(C=setting["C"], loss="hinge", random_state=0)
+    return make_pipeline(estimator, BlockScaler(), LabelledOnly(classifier))
+
+
+def _peak_mib() -> float:
+    """Peak memory of this process so far."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        import psutil
+
+        return float(getattr(psutil.Process().memory_info(), "peak_wset", 0)) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+__all__ = ["cost_tasks", "cost_weight", "count_cells", "measure_cost", "run_task", "split_tasks", "task_memory"]

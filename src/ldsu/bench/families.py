@@ -1,0 +1,424 @@
+"""The methods of an experiment: each solved from shared work, and as the estimator anyone would fit alone.
+
+A family turns (shared work, labels, setting) into features of the labelled and the test points, or straight into
+scores. `estimator` gives the same method as a scikit-learn estimator, which the tests hold the shared way against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+from sklearn.svm import SVC
+
+from ldsu.bench.work import SplitWork
+from ldsu.kernels import median_gamma, settle_kernel
+from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, EnFS
+from ldsu.methods.kda import kda_coefficients
+from ldsu.methods.klpp import klpp_directions
+from ldsu.methods.ksda import ksda_directions
+from ldsu.methods.kself import kself_directions, local_fisher_weights
+from ldsu.solvers import Settings
+from ldsu.solvers.exact import class_projection, spectral_directions
+
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Features of a setting with every component kept; fewer are the first columns.
+
+    Attributes
+    ----------
+    at : callable
+        ``at(rows)`` are the features (rows, r) of training points.
+    test : callable
+        ``test()`` are the features (q, r) of the test half.
+    power : ndarray of shape (r,)
+        Mean square of each feature over the training half: the unit in which a classifier sees them.
+    """
+
+    at: Callable[[np.ndarray], np.ndarray]
+    test: Callable[[], np.ndarray]
+    power: np.ndarray
+
+
+@dataclass(frozen=True)
+class Family:
+    """A method with its parameters.
+
+    Attributes
+    ----------
+    name : str
+    defaults : dict
+        Parameters and their defaults, "C" of the classifier included where it has one.
+    features : callable or None
+        ``features(work, codes, params) -> FeatureSet``.
+    scores : callable or None
+        ``scores(X, codes, X_new, params, seed) -> (len(X_new), c)``, for methods that classify by themselves.
+    estimator : callable
+        ``estimator(params, kernel)`` is the method as a scikit-learn estimator: a transformer where `features` is
+        given, else a classifier.
+    uses_labels : bool
+        Whether features depend on labels; else one solution serves every number of labels and every fold.
+    one_label : tuple of str
+        Parameters without effect where every class has one label.
+    shares : tuple of str
+        Parameters that name the shared pieces, most expensive first: settings are run in this order.
+    """
+
+    name: str
+    defaults: Params
+    estimator: Callable[[Params, str], Any]
+    features: Callable[[SplitWork, np.ndarray, Params], FeatureSet] | None = None
+    scores: Callable[[np.ndarray, np.ndarray, np.ndarray, Params, int], np.ndarray] | None = None
+    uses_labels: bool = True
+    one_label: tuple[str, ...] = ()
+    shares: tuple[str, ...] = field(default=("gamma_scale",))
+
+
+def _in_coordinates(
+    work: SplitWork, params: Params, T: np.ndarray | None, offset: np.ndarray | None = None
+) -> FeatureSet:
+    """Features ``B @ T - offset`` of both halves; T is None for the identity."""
+    coordinates = work.coordinates(params["gamma_scale"])
+    B, eigenvalues = coordinates.basis.coordinates, coordinates.basis.eigenvalues
+    n = B.shape[0]
+    shift: Any = 0.0 if offset is None else offset
+    if T is None:
+        return FeatureSet(lambda rows: B[rows], lambda: coordinates.test, eigenvalues / n)
+    # Training features have the column sums of squares of diag(eigenvalues)^1/2 T, less n times the squared mean.
+    power = (eigenvalues @ T**2) / n
+    if offset is not None:
+        power = power - offset**2
+    return FeatureSet(
+        lambda rows: B[rows] @ T - shift,
+        lambda: work.algebra.dot(coordinates.test, T) - shift,
+        np.maximum(power, 0),
+    )
+
+
+def _ldsu(filter: str) -> Callable[[SplitWork, np.ndarray, Params], FeatureSet]:
+    def features(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+        basis = work.coordinates(params["gamma_scale"]).basis
+        S = work.projected_cliques(params["gamma_scale"], params["clique_size"], params["theta"]) * params["lam"]
+        S += work.algebra.dot(*class_projection(basis.coordinates, codes))
+        settings = Settings(
+            clique_size=params["clique_size"],
+            cliques_in_kernel_space=work.in_kernel_space,
+            theta=params["theta"],
+            relative=True,
+            lam=params["lam"],
+            filter=filter,
+            strength=params.get("strength", 0.0),
+            n_components=None,
+            min_anchors=min(LDSU.min_anchors, codes.shape[0]),
+        )
+        T, _, _ = spectral_directions(basis, S, codes, settings, eigh=work.algebra.eigh, solve=work.algebra.solve)
+        return _in_coordinates(work, params, T)
+
+    return features
+
+
+def _kpca(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    # In coordinates B the covariance is diag(eigenvalues) less a rank-one term, and its eigenvectors are KPCA's.
+    basis = work.coordinates(params["gamma_scale"]).basis
+    mean = basis.coordinates.mean(axis=0)
+
+    def make() -> tuple[np.ndarray, np.ndarray]:
+        scatter = -basis.coordinates.shape[0] * np.outer(mean, mean)
+        scatter.flat[:: basis.rank + 1] += basis.eigenvalues
+        variances, T = work.algebra.eigh(scatter)
+        kept = variances[::-1] > basis.coordinates.shape[0] * np.finfo(float).eps * variances[-1]
+        return np.ascontiguousarray(T[:, ::-1][:, kept]), variances
+
+    T, _ = work.once("kpca", params["gamma_scale"], make)
+    return _in_coordinates(work, params, T, mean @ T)
+
+
+def _kda(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    B = work.coordinates(params["gamma_scale"]).basis.coordinates
+    labelled = codes >= 0
+    alpha = kda_coefficients(B[labelled] @ B[labelled].T, codes[labelled], params["delta"])
+    return _in_coordinates(work, params, B[labelled].T @ alpha)
+
+
+def _ksda(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    B = work.coordinates(params["gamma_scale"]).basis.coordinates
+    BLB = work.projected_neighbors(params["gamma_scale"], params["n_neighbors"])
+    _, T = ksda_directions(B, BLB, codes, params["alpha"], params["beta"], solve=work.algebra.solve)
+    return _in_coordinates(work, params, T)
+
+
+def _kself(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    basis = work.coordinates(params["gamma_scale"]).basis
+    labelled = np.flatnonzero(codes >= 0)
+    B_l = basis.coordinates[labelled]
+    weights = local_fisher_weights(B_l @ B_l.T, codes[labelled], KSELF.local_neighbor)
+    _, T = kself_directions(
+        basis, labelled, *weights, params["beta"], KSELF.ridge, MAX_COMPONENTS, eigh=work.algebra.generalized_eigh
+    )
+    return _in_coordinates(work, params, T)
+
+
+def _klpp(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    gamma_scale, n_neighbors, ridge = params["gamma_scale"], params["n_neighbors"], params["ridge"]
+    basis = work.coordinates(gamma_scale).basis
+
+    def make() -> np.ndarray:
+        BLB, BDB = work.projected_heat(gamma_scale, n_neighbors, KLPP.heat_scale)
+        solved = klpp_directions(basis, BLB.copy(), BDB.copy(), ridge, MAX_COMPONENTS, work.algebra.generalized_eigh)
+        return np.ascontiguousarray(solved[1])
+
+    return _in_coordinates(work, params, work.once("klpp", (gamma_scale, n_neighbors, ridge), make))
+
+
+def _plain_kernel(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    return _in_coordinates(work, params, None)
+
+
+def _svm_estimator(params: Params, kernel: str) -> KernelSVC:
+    return KernelSVC(params["gamma_scale"], kernel=kernel, C=params.get("C", 1.0))
+
+
+class KernelSVC(ClassifierMixin, BaseEstimator):
+    """An SVM on the raw features, one class against the rest, on the labelled rows; the others set its bandwidth.
+
+    Parameters
+    ----------
+    gamma_scale : float
+    kernel : str
+    C : float
+    """
+
+    def __init__(self, gamma_scale: float = 2.0, *, kernel: str = "rbf", C: float = 1.0) -> None:
+        self.gamma_scale = gamma_scale
+        self.kernel = kernel
+        self.C = C
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> KernelSVC:
+        """Fit on the rows of X (n, d) whose y (n,) is not -1."""
+        self.classes_ = np.unique(y[y >= 0])
+        self.kernel_ = settle_kernel(X, kernel=self.kernel, gamma_scale=self.gamma_scale)
+        self.support_ = X[y >= 0]
+        machine = OneVsRestClassifier(SVC(kernel="precomputed", C=self.C))
+        self.model_ = machine.fit(self.kernel_(self.support_), y[y >= 0])
+        return self
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        """Scores of the rows of X."""
+        return self.model_.decision_function(self.kernel_(X, self.support_))
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """The class of the largest score."""
+        return self.model_.predict(self.kernel_(X, self.support_))
+
+
+def _enfs(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    # Its penalties are in the units of X, and a list of them means the same on all data only in units of X.
+    unit = float(np.abs(work.split.X_train).max()) or 1.0
+    X, X_test = work.split.X_train / unit, work.split.X_test / unit
+    best_first = np.argsort(_enfs_estimator(params, "").fit(X, codes).ranking_)
+    power = (X[:, best_first] ** 2).mean(axis=0)
+    return FeatureSet(lambda rows: X[rows][:, best_first], lambda: X_test[:, best_first], power)
+
+
+def _enfs_estimator(params: Params, kernel: str) -> EnFS:
+    return EnFS(
+        params["n_components"],
+        alpha=params["alpha"],
+        beta=params["beta"],
+        max_iter=params["max_iter"],
+        tol=params["tol"],
+    )
+
+
+def _umap(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+    # umap-learn reads -1 as unlabelled. One embedding serves training and test points, which it never saw.
+    model = _umap_estimator(params, "", seed=work.split.seed).fit(work.split.X_train, codes)
+    Z = np.asarray(model.embedding_, dtype=np.float64)
+    mean = Z.mean(axis=0)
+    return FeatureSet(
+        lambda rows: Z[rows] - mean,
+        lambda: np.asarray(model.transform(work.split.X_test), dtype=np.float64) - mean,
+        ((Z - mean) ** 2).mean(axis=0),
+    )
+
+
+def _umap_estimator(params: Params, kernel: str, seed: int = 0) -> Any:
+    try:
+        from umap import UMAP
+    except ImportError as error:
+        raise ValueError("The family 'UMAP' needs umap-learn. Install it with: pip install 'ldsu[umap]'") from error
+    return UMAP(
+        n_neighbors=params["n_neighbors"],
+        n_components=params["dimensions"],
+        metric=params["metric"],
+        random_state=seed,
+        n_jobs=1,
+    )
+
+
+class SoftmaxSVC(ClassifierMixin, BaseEstimator):
+    """An SVM with one-against-rest scores and their softmax as probabilities, which self-training ranks by.
+
+    Calibrated probabilities need several labels a class; a ranking does not.
+
+    Parameters
+    ----------
+    C : float
+    gamma : float
+    """
+
+    def __init__(self, C: float = 1.0, gamma: float = 1.0) -> None:
+        self.C = C
+        self.gamma = gamma
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> SoftmaxSVC:
+        """Fit on X (n, d) and y (n,)."""
+        self.classes_ = np.unique(y)
+        self.model_ = SVC(C=self.C, gamma=self.gamma, decision_function_shape="ovr").fit(X, y)
+        return self
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        """Scores (len(X), c)."""
+        scores = self.model_.decision_function(X)
+        return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Softmax of the scores."""
+        scores = self.decision_function(X)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """The class of the largest score."""
+        return self.classes_[self.decision_function(X).argmax(axis=1)]
+
+
+def _label_spreading(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        probabilities = _label_spreading_estimator(params, "").fit(X, codes).predict_proba(X_new)
+    # scikit-learn divides 0 by 0 for points that no label reaches: such a point is of no class.
+    return np.nan_to_num(probabilities)
+
+
+def _label_spreading_estimator(params: Params, kernel: str) -> LabelSpreading:
+    return LabelSpreading(
+        kernel="knn", n_neighbors=params["n_neighbors"], alpha=params["spread"], max_iter=200, tol=1e-3
+    )
+
+
+def _self_training(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
+    gamma = median_gamma(X, "rbf", params["gamma_scale"])
+    return (
+        _self_training_estimator(params, "").set_params(estimator__gamma=gamma).fit(X, codes).decision_function(X_new)
+    )
+
+
+def _self_training_estimator(params: Params, kernel: str) -> SelfTrainingClassifier:
+    return SelfTrainingClassifier(
+        SoftmaxSVC(C=params["svm_C"]), criterion="k_best", k_best=params["k_best"], max_iter=params["max_iter"]
+    )
+
+
+# Components kept of the methods whose later ones are never wanted.
+MAX_COMPONENTS = 200
+
+
+def _of(estimator: Callable[..., Any], **fixed: Any) -> Callable[[Params, str], Any]:
+    """An estimator of this package with the parameters of a setting."""
+
+    def make(params: Params, kernel: str) -> Any:
+        return estimator(kernel=kernel, **fixed, **{name: value for name, value in params.items() if name != "C"})
+
+    return make
+
+
+_GRAPH = ("gamma_scale", "clique_size", "theta")
+_ALL = (
+    Family(
+        "LDSU truncate",
+        {
+            "gamma_scale": 2.0,
+            "clique_size": 3,
+            "theta": 0.1,
+            "lam": 1.0,
+            "n_components": 0.5,
+            "C": 1.0,
+        },
+        _of(LDSU, filter="truncate"),
+        features=_ldsu("truncate"),
+        one_label=("lam",),
+        shares=_GRAPH,
+    ),
+    Family(
+        "LDSU",
+        {"gamma_scale": 2.0, "clique_size": 3, "theta": 0.1, "lam": 1.0, "strength": 100.0, "C": 1.0},
+        _of(LDSU, filter="tikhonov"),
+        features=_ldsu("tikhonov"),
+        one_label=("lam",),
+        shares=_GRAPH,
+    ),
+    Family(
+        "LDSU heat",
+        {"gamma_scale": 2.0, "clique_size": 3, "theta": 0.1, "lam": 1.0, "strength": 10.0, "C": 1.0},
+        _of(LDSU, filter="heat"),
+        features=_ldsu("heat"),
+        one_label=("lam",),
+        shares=_GRAPH,
+    ),
+    Family("KDA", {"gamma_scale": 2.0, "delta": 0.01, "C": 1.0}, _of(KDA), features=_kda),
+    Family("KPCA", {"gamma_scale": 2.0, "n_components": 1.0, "C": 1.0}, _of(KPCA), features=_kpca, uses_labels=False),
+    Family(
+        "KSDA",
+        {"gamma_scale": 2.0, "n_neighbors": 5, "alpha": 0.01, "beta": 0.01, "C": 1.0},
+        _of(KSDA),
+        features=_ksda,
+        shares=("gamma_scale", "n_neighbors"),
+    ),
+    Family("KSELF", {"gamma_scale": 2.0, "beta": 0.1, "n_components": 100, "C": 1.0}, _of(KSELF), features=_kself),
+    Family(
+        "KLPP",
+        {"gamma_scale": 2.0, "n_neighbors": 5, "ridge": 0.001, "n_components": 50, "C": 1.0},
+        _of(KLPP),
+        features=_klpp,
+        uses_labels=False,
+        shares=("gamma_scale", "n_neighbors"),
+    ),
+    Family(
+        "EnFS",
+        {"alpha": 1.0, "beta": 1.0, "n_components": 0.5, "max_iter": 300, "tol": 1e-4, "C": 1.0},
+        _enfs_estimator,
+        features=_enfs,
+        shares=(),
+    ),
+    Family("SVM-RBF", {"gamma_scale": 2.0, "C": 1.0}, _svm_estimator, features=_plain_kernel, uses_labels=False),
+    Family(
+        "LabelSpreading",
+        {"n_neighbors": 7, "spread": 0.2},
+        _label_spreading_estimator,
+        scores=_label_spreading,
+        shares=(),
+    ),
+    Family(
+        "SelfTraining",
+        {"gamma_scale": 2.0, "svm_C": 10.0, "k_best": 50, "max_iter": 10},
+        _self_training_estimator,
+        scores=_self_training,
+        shares=(),
+    ),
+    Family(
+        "UMAP",
+        {"n_neighbors": 15, "dimensions": 10, "metric": "euclidean", "C": 1.0},
+        _umap_estimator,
+        features=_umap,
+        shares=(),
+    ),
+)
+FAMILIES = {family.name: family for family in _ALL}

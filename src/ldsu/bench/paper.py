@@ -1,0 +1,67 @@
+"""Table 1 of the paper: mean average precision of seven methods, five repetitions."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+REPETITIONS = 5
+IMAGE_SETS = ("coil20", "umist", "usps", "yaleb")
+TOLERANCE = 0.03  # two figures within this agree
+
+
+class PaperScore(NamedTuple):
+    """Mean and standard deviation over the paper's repetitions."""
+
+    mean: float
+    std: float
+
+
+@cache
+def table1() -> dict[tuple[str, int, str], PaperScore]:
+    """The paper's Table 1.
+
+    Returns
+    -------
+    scores : dict of (data set, labels per class, method) to PaperScore
+
+    Examples
+    --------
+    >>> from ldsu.bench.paper import table1
+    >>> table1()["umist", 3, "LDSU"]
+    PaperScore(mean=0.889, std=0.001)
+    """
+    text = (resources.files("ldsu.bench") / "table1.csv").read_text(encoding="utf-8")
+    return {
+        (row["dataset"], int(row["labels_per_class"]), row["method"]): PaperScore(
+            float(row["map_mean"]), float(row["map_std"])
+        )
+        for row in csv.DictReader(text.splitlines())
+    }
+
+
+def paper_score(data: str | None, labels: int, family: str) -> PaperScore | None:
+    """The paper's figure beside one of ours (any LDSU beside its LDSU), or None where it has none.
+
+    Parameters
+    ----------
+    data : str or None
+        Name of the data set in the paper's table.
+    labels : int
+        Labelled points per class.
+    family : str
+        Our name of the method; "LDSU truncate" and other filters are "LDSU" in the paper.
+    """
+    return None if data is None else table1().get((data, labels, "LDSU" if is_ldsu(family) else family))
+
+
+def is_ldsu(family: str) -> bool:
+    """Whether a family is LDSU, with whatever filter."""
+    return family.split()[0] == "LDSU"
+
+
+def is_papers_method(family: str) -> bool:
+    """Whether ours is the same algorithm as the paper's: its LDSU truncates."""
+    return family == "LDSU truncate" or (not is_ldsu(family) and any(name == family for _, _, name in table1()))

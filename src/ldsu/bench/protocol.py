@@ -1,0 +1,110 @@
+"""The paper's protocol: half of the samples unseen, a few labels a class in the other half, everything repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from ldsu.bench.spec import DataSpec, Experiment
+from ldsu.datasets import Dataset, bag_of_words, load
+from ldsu.model_selection import FewLabelKFold
+
+
+@dataclass(frozen=True)
+class Split:
+    """One repetition: the training half, the test half, and the order in which training points get their labels.
+
+    Attributes
+    ----------
+    X_train, X_test : ndarrays of shape (n, d), (q, d)
+    y_train, y_test : ndarrays of int
+        Class numbers. The training ones are read only through `few_labels`.
+    order : ndarray of shape (n,)
+        Rank of a training row within its class: with m labels a class, those below m are labelled.
+    classes : tuple of str
+    image_shape : tuple of int or None
+    seed : int
+        Of everything random in this repetition.
+    """
+
+    X_train: np.ndarray
+    X_test: np.ndarray
+    y_train: np.ndarray
+    y_test: np.ndarray
+    order: np.ndarray
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int] | None
+    seed: int
+
+
+def load_split(experiment: Experiment, key: str, split: int) -> Split:
+    """Load a data set of an experiment and divide it as repetition `split` does."""
+    spec = experiment.data_spec(key)
+    dataset = _load(spec.name, spec.preprocessing)
+    seed = experiment.seed + split
+    rows = _subset(dataset, spec, experiment.seed)
+    try:
+        train, test = train_test_split(
+            rows, test_size=experiment.test_fraction, stratify=dataset.y[rows], random_state=seed
+        )
+    except ValueError as error:
+        raise ValueError(f"Data set {key!r} cannot be divided in two halves class by class: {error}") from error
+    X = dataset.X if dataset.documents is None else bag_of_words(dataset.documents, train)
+    y_train = dataset.y[train]
+    return Split(
+        X_train=np.ascontiguousarray(X[train], dtype=np.float64),
+        X_test=np.ascontiguousarray(X[test], dtype=np.float64),
+        y_train=y_train,
+        y_test=dataset.y[test],
+        order=label_order(y_train, seed),
+        classes=dataset.classes,
+        image_shape=dataset.image_shape,
+        seed=seed,
+    )
+
+
+def label_order(y: np.ndarray, seed: int) -> np.ndarray:
+    """A random rank for each row within its class, so that three labels a class include the one label a class."""
+    rng = np.random.default_rng(seed)
+    order = np.empty(y.shape[0], dtype=np.int64)
+    for label in np.unique(y):
+        members = np.flatnonzero(y == label)
+        order[rng.permutation(members)] = np.arange(members.size)
+    return order
+
+
+def few_labels(split: Split, labels: int) -> np.ndarray:
+    """Training labels with all but `labels` a class replaced by -1. A class with fewer rows is labelled whole."""
+    return np.where(split.order < labels, split.y_train, -1)
+
+
+def n_folds(labels: int, most: int) -> int:
+    """Folds that a number of labels a class allows; none below three labels, where holding one out says too little."""
+    return min(most, labels) if labels >= 3 else 0
+
+
+def folds(y: np.ndarray, labels: int, most: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Cross-validation on the labelled rows: (y without the held-out labels, held-out rows) for each fold."""
+    count = n_folds(labels, most)
+    result = []
+    for _, held_out in FewLabelKFold(n_splits=count, random_state=seed).split(y, y) if count else ():
+        fewer = y.copy()
+        fewer[held_out] = -1
+        result.append((fewer, held_out))
+    return result
+
+
+@lru_cache(maxsize=4)
+def _load(name: str, preprocessing: str | None) -> Dataset:
+    return load(name, preprocessing=preprocessing)
+
+
+def _subset(dataset: Dataset, spec: DataSpec, seed: int) -> np.ndarray:
+    n = dataset.y.shape[0]
+    if spec.rows is None or spec.rows >= n:
+        return np.arange(n)
+    kept, _ = train_test_split(np.arange(n), train_size=spec.rows, stratify=dataset.y, random_state=seed)
+    return np.sort(kept)

@@ -1,0 +1,134 @@
+"""The report of an experiment: HTML, Markdown, CSV and LaTeX, and a table for the terminal."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ldsu.bench.report.figures import draw_figures
+from ldsu.bench.report.page import render_page
+from ldsu.bench.report.pictures import draw_pictures
+from ldsu.bench.report.summary import METRIC_NAMES, Entry, Summary
+from ldsu.bench.report.text import SIGNS, csv_text, latex, markdown
+from ldsu.bench.spec import Experiment
+
+if TYPE_CHECKING:
+    from ldsu.bench.store import Store
+
+__all__ = ["print_table", "write_report"]
+
+
+def write_report(
+    experiment: Experiment,
+    store: Store,
+    out_dir: str | os.PathLike[str],
+    *,
+    pictures: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Path]:
+    """Write ``index.html``, ``report.md``, ``table.csv`` and ``table.tex``, each whole or not at all.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What was asked for.
+    store : Store
+        What was computed; pictures are kept in it.
+    out_dir : path-like
+        Made if it is not there.
+    pictures : bool, default=True
+        Fit and draw the features in the plane. This may load data and take minutes the first time.
+    progress : callable, optional
+        Told what is being done.
+
+    Returns
+    -------
+    paths : dict of str to Path
+        By "html", "markdown", "csv" and "latex".
+    """
+    say = progress or (lambda _: None)
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    say("reading rows")
+    summary = Summary(experiment, store)
+    say("drawing figures")
+    drawn = draw_figures(summary)
+    made, missing = draw_pictures(summary, store, say) if pictures else ([], [])
+    say("writing")
+    texts = {
+        "html": ("index.html", render_page(summary, drawn, made, missing)),
+        "markdown": ("report.md", markdown(summary, drawn)),
+        "csv": ("table.csv", csv_text(summary)),
+        "latex": ("table.tex", latex(summary)),
+    }
+    return {kind: _write(folder / name, text) for kind, (name, text) in texts.items()}
+
+
+def _write(path: Path, text: str) -> Path:
+    """Write under another name, then rename: a reader sees the old file or the new one."""
+    handle, name = tempfile.mkstemp(prefix=f"{path.name}.part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return path
+
+
+def print_table(
+    experiment: Experiment, store: Store, console: Any, *, metric: str = "map", selection: str = "oracle"
+) -> None:
+    """Print a table for each data set: methods down, labels across.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    store : Store
+    console : rich.console.Console
+    metric : {"map", "accuracy"}, default="map"
+    selection : {"oracle", "honest"}, default="oracle"
+    """
+    try:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError as error:
+        raise ImportError("Tables in the terminal need rich. Install it with: pip install 'ldsu[cli]'") from error
+    summary = Summary(experiment, store)
+    for sentence in summary.warnings():
+        console.print(Text(sentence, style="yellow"))
+    table = summary.table(metric, selection)
+    for spec in experiment.data:
+        counts = [labels for labels in spec.labels if table.get((spec.key, labels))]
+        if not counts:
+            continue
+        view = Table(box=SIMPLE_HEAD, title=f"{spec.title}: {METRIC_NAMES[metric]}, {selection}", title_justify="left")
+        view.add_column("labels a class")
+        for labels in counts:
+            view.add_column(str(labels), justify="left", no_wrap=True)
+        for method in summary.column_keys:
+            entries = [table[spec.key, labels].get(method.key) for labels in counts]
+            if any(entries):
+                view.add_row(method.key, *(_rich(Text, entry) for entry in entries))
+        console.print(view)
+    if summary.agreement(selection) and metric == "map":
+        console.print(
+            "against the paper: ▲ clearly ahead, ▼ clearly behind, ≈ no clear difference; bold: best", style="dim"
+        )
+
+
+def _rich(text: Any, entry: Entry | None) -> Any:
+    if entry is None:
+        return text("\u2013", style="dim")
+    spread = f"±{entry.std:.3f}".replace("0.", ".", 1) if math.isfinite(entry.std) else ""
+    parts = [(f"{entry.mean:.3f}", "bold" if entry.best else ""), (spread, "dim")]
+    if entry.paper:
+        parts.append((f" {SIGNS[entry.against_paper]}{entry.difference:+.3f}".replace("0.", ".", 1), "dim"))
+    return text.assemble(*parts)

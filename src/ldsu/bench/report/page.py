@@ -1,0 +1,260 @@
+"""The report as one HTML page that opens from disk and asks nothing of the network."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from string import Template
+from typing import Any
+
+from ldsu.bench.report.figures import Figure
+from ldsu.bench.report.pictures import FIT_ROWS
+from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
+from ldsu.bench.report.text import (
+    AGREEMENT_HEADER,
+    DUEL_HEADER,
+    FAR_HEADER,
+    SELECTION_WORDS,
+    SIGNS,
+    STATISTICS,
+    agreement_rows,
+    agreement_sentences,
+    duel_rows,
+    facts,
+    far_cells,
+    first_failures,
+    sentence_case,
+    settings_text,
+)
+from ldsu.bench.spec import DataSpec
+
+PAPER_CONTROL = """<div class="buttons" data-metric="map">
+<button type="button" data-control="paper" aria-pressed="true">Paper\u2019s figures</button>
+</div>"""
+PAPER_LEGEND = """<span data-metric="map">second line: the paper\u2019s mean, and ours against it:
+<i class="ahead">▲ clearly ahead</i>, <i class="behind">▼ clearly behind</i>, <i>≈ no clear difference</i></span>"""
+FIRST = METRICS[0], next(iter(SELECTIONS))  # shown before anything is chosen
+
+
+def render_page(
+    summary: Summary, drawn: Sequence[Figure], pictures: Sequence[dict[str, Any]], missing: Sequence[str]
+) -> str:
+    """The whole page.
+
+    Parameters
+    ----------
+    summary : Summary
+    drawn : sequence of Figure
+    pictures, missing : sequences
+        As `ldsu.bench.report.pictures.draw_pictures` gives them.
+
+    Returns
+    -------
+    html : str
+    """
+    experiment = summary.experiment
+    beside = bool(summary.agreement("oracle"))
+    return Template(_part("page.html")).substitute(
+        title=escape(experiment.title),
+        description=f'<p class="lead">{escape(experiment.description)}</p>' if experiment.description else "",
+        warnings="\n".join(f'<p class="warn" role="note">{escape(text)}</p>' for text in summary.warnings()),
+        facts="<dl>" + "".join(f"<dt>{n}</dt><dd>{escape(text)}</dd>" for n, text in facts(summary)) + "</dl>",
+        links=" ".join(f'<a href="#{_anchor(figure)}">{escape(name)}</a>' for name, figure in _first(drawn).items()),
+        tables="\n".join(_scores(summary, metric, selection) for metric in METRICS for selection in SELECTIONS),
+        paper_control=PAPER_CONTROL if beside else "",
+        paper_legend=PAPER_LEGEND if beside else "",
+        statistics=escape(STATISTICS),
+        agreement=_agreement(summary),
+        figures="\n".join(_figure(figure) for figure in drawn),
+        pictures=_pictures(pictures, missing),
+        failures=_failures(summary),
+        # "</script" inside a text must not end the element.
+        data=json.dumps(list(pictures), separators=(",", ":")).replace("</", "<\\/"),
+        css=_part("page.css"),
+        js=_part("page.js"),
+    )
+
+
+def _part(name: str) -> str:
+    return (resources.files("ldsu.bench.report") / name).read_text(encoding="utf-8")
+
+
+def _attributes(metric: str, selection: str) -> str:
+    return f'data-metric="{metric}" data-selection="{selection}"{"" if (metric, selection) == FIRST else " hidden"}'
+
+
+def _scores(summary: Summary, metric: str, selection: str) -> str:
+    """One table: a row for each data set and number of labels, a column a method."""
+    table, methods = summary.table(metric, selection), summary.column_keys
+    heads = ["data", "labels", *(method.key for method in methods)]
+    head = "".join(
+        f'<th scope="col" aria-sort="{"none" if i else "ascending"}"><button type="button">{escape(name)}</button></th>'
+        for i, name in enumerate(heads)
+    )
+    rows, before = [], None
+    for r, (spec, labels) in enumerate(summary.row_keys):
+        entries = [table[spec.key, labels].get(method.key) for method in methods]
+        cells = "".join(_cell(spec, labels, entry, metric, r, c) for c, entry in enumerate(entries))
+        first = ' class="first"' if spec.key != before else ""
+        before = spec.key
+        rows.append(
+            f'<tr{first} data-order="{r}"><th scope="row" data-v="{r}">{escape(spec.title)}</th>'
+            f'<td class="labels" data-v="{labels}">{labels}</td>{cells}</tr>'
+        )
+    name = f"{METRIC_NAMES[metric]}, {selection}"
+    caption = f"{METRIC_NAMES[metric]} on the test half. {sentence_case(selection)}: {SELECTION_WORDS[selection]}."
+    return (
+        f'<div {_attributes(metric, selection)}><p class="caption">{escape(caption)}</p>'
+        f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table class="scores" aria-label="{name}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
+    )
+
+
+def _cell(spec: DataSpec, labels: int, entry: Entry | None, metric: str, r: int, c: int) -> str:
+    if entry is None:
+        return '<td class="none">\u2013</td>'
+    mark = "◆" if entry.best else "◇" if entry.tied else ""
+    spread = f" <small>±{_bare(entry.std)}</small>" if math.isfinite(entry.std) else ""
+    paper = ""
+    if entry.paper:
+        answer = entry.against_paper
+        style = f' class="{answer}"' if answer in ("ahead", "behind") else ""
+        change = f"{entry.difference:+.3f}".replace("0.", ".", 1)
+        paper = f'<span class="paper">{_bare(entry.paper.mean)} <i{style}>{SIGNS[answer]} {change}</i></span>'
+    return (
+        f'<td{" class=best" if entry.best else ""} data-v="{entry.mean:.6f}"><button class="cell" '
+        f'data-r="{r}" data-c="{c}" data-tip="{escape(_tip(spec, labels, entry, metric))}">'
+        f'<span class="m">{mark}</span><span class="mean">{entry.mean:.3f}</span>{spread}{paper}</button></td>'
+    )
+
+
+def _bare(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
+    choice = entry.choice
+    spread = f" ± {entry.std:.3f}" if math.isfinite(entry.std) else ""
+    lines = [
+        f"{choice.method}, {spec.title}, {labels} label{'s' if labels > 1 else ''} a class",
+        f"{METRIC_NAMES[metric]} {entry.mean:.3f}{spread}, {choice.selection}",
+    ]
+    if entry.best:
+        lines.append("best of its row")
+    elif math.isfinite(entry.p_best):
+        words = "not clearly behind the best" if entry.tied else "clearly behind the best"
+        lines.append(f"{words} of its row (p = {entry.p_best:.2g})")
+    if entry.paper:
+        p = f" (p = {entry.p_paper:.2g})" if math.isfinite(entry.p_paper) else ""
+        figure = f"{entry.paper.mean:.3f} ± {entry.paper.std:.3f}"
+        lines.append(f"paper {figure}: {entry.difference:+.3f}, {entry.against_paper}{p}")
+    scores = getattr(choice, metric)
+    lines.append("repetitions: " + "  ".join(f"{score:.3f}" for score in scores))
+    if choice.missing:
+        lines.append(f"without a score: split {', '.join(map(str, choice.missing))}")
+    lines.append(f"chosen on: {', '.join(dict.fromkeys(choice.how))}")
+    lines.append(settings_text(choice))
+    return "\n".join(lines)
+
+
+def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """A table whose first columns are texts and the others figures."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=n' if i >= texts else ''}>{escape(cell)}</{tag}>" for i, cell in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(", ".join(header))}"><table><thead><tr>'
+        f"{line('th', header)}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _agreement(summary: Summary) -> str:
+    parts = []
+    for selection in SELECTIONS:
+        rows = agreement_rows(summary, selection)
+        far = far_cells(summary, selection)
+        duels = duel_rows(summary, selection)
+        inner = []
+        if rows:
+            inner += [f'<p class="big">{escape(text)}</p>' for text in agreement_sentences(summary, selection)]
+            columns = [f"<div><h3>Methods of the paper</h3>{_plain_table(AGREEMENT_HEADER, rows)}</div>"]
+            if far:
+                columns.append(
+                    f"<div><h3>Cells further away</h3><details{' open' if len(far) <= 12 else ''}><summary>{len(far)} "
+                    f"cells</summary>{_plain_table(FAR_HEADER, far, texts=3)}</details></div>"
+                )
+        else:
+            inner.append("<p>The paper has none of these cells.</p>")
+            columns = []
+        if duels:
+            columns.append(
+                "<div><h3>LDSU against the others</h3><details><summary>rows of the table, MAP</summary>"
+                f"{_plain_table(DUEL_HEADER, duels, texts=2)}</details></div>"
+            )
+        inner.append(f'<div class="columns">{"".join(columns)}</div>')
+        hidden = "" if selection == FIRST[1] else " hidden"
+        caption = f"{sentence_case(selection)}: {SELECTION_WORDS[selection]}."
+        parts.append(
+            f'<div data-selection="{selection}"{hidden}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>'
+        )
+    return "".join(parts)
+
+
+def _first(drawn: Sequence[Figure]) -> dict[str, Figure]:
+    """The first figure of each title, less what stands behind the comma (the method)."""
+    first: dict[str, Figure] = {}
+    for figure in drawn:
+        if figure.panels:
+            first.setdefault(figure.title.split(",")[0], figure)
+    return first
+
+
+def _anchor(figure: Figure) -> str:
+    return "figure-" + "".join(sign if sign.isalnum() else "-" for sign in figure.key.lower())
+
+
+def _figure(figure: Figure) -> str:
+    legend = " ".join(f'<span class="key p{i + 1}">{escape(name)}</span>' for i, name in enumerate(figure.legend))
+    panels = ""
+    for panel in figure.panels:
+        view = f' data-selection="{panel.view}"{"" if panel.view == FIRST[1] else " hidden"}' if panel.view else ""
+        panels += f"<div{view}>{panel.svg}</div>"
+    box = f'<div class="panels{" small" if figure.small else ""}">{panels}</div>' if panels else ""
+    anchor = _anchor(figure)
+    return (
+        f'<section id="{anchor}" aria-labelledby="{anchor}-title"><h2 id="{anchor}-title">{escape(figure.title)}</h2>'
+        f'<p class="caption">{escape(figure.caption)} {legend}</p>{box}</section>'
+    )
+
+
+def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str:
+    sentences = "".join(f"<p>{escape(text)}</p>" for text in missing)
+    if not pictures:
+        return sentences or "<p>No pictures were made.</p>"
+    return (
+        '<div id="stage"><p class="caption"><label>Data set <select id="picture-choice"></select></label> '
+        't-SNE of <span id="picture-count"></span> points of the test half of the first repetition; features fitted '
+        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels a class and the '
+        "parameters the oracle chose. Colour is the class; point at one, or move with the arrow keys, to see what it "
+        "is.</p>"
+        '<noscript><p>Pictures need JavaScript.</p></noscript><div class="planes"></div>'
+        '<p id="picked" class="note" aria-live="polite"></p>'
+        f'<div class="classes" role="group" aria-label="Show one class"></div></div>{sentences}'
+    )
+
+
+def _failures(summary: Summary) -> str:
+    if not summary.failures:
+        return ""
+    rows = [[data, method, error, str(count)] for (data, method, error), count in first_failures(summary)]
+    return (
+        '<section id="failures"><h2>Failures</h2>'
+        f"{_plain_table(['data', 'method', 'error', 'cells'], rows, texts=3)}</section>"
+    )

@@ -1,0 +1,222 @@
+"""Two-dimensional pictures of the features of the test half, with thumbnails of what each point is."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
+
+from ldsu.bench.paper import is_ldsu
+from ldsu.bench.report.figures import middle_labels
+from ldsu.bench.report.summary import Summary
+from ldsu.bench.report.svg import short
+from ldsu.bench.selection import Setting
+from ldsu.bench.spec import DataSpec, MethodSpec
+
+if TYPE_CHECKING:
+    from ldsu.bench.protocol import Split
+    from ldsu.bench.store import Store
+
+POINTS = 600  # shown
+FIT_ROWS = 2000  # fitted on: a picture should not take minutes
+SPRITE_BYTES = 90 * 1024
+SPRITE_COLUMNS = 25
+VERSION = 1  # of what is kept in the store: raise it to have pictures made anew
+
+Progress = Callable[[str], None]
+
+
+def draw_pictures(summary: Summary, store: Store, progress: Progress) -> tuple[list[dict[str, Any]], list[str]]:
+    """A picture for each data set: t-SNE of raw samples, of KPCA's and of LDSU's features.
+
+    Pictures are kept in the store and made anew only when the chosen parameters change. An experiment's
+    ``[figures]`` may name the data sets: ``pictures = ["umist"]``; an empty list is none.
+
+    Parameters
+    ----------
+    summary : Summary
+    store : Store
+    progress : callable
+        Told what is being done.
+
+    Returns
+    -------
+    pictures : list of dict
+        For the page's script: key, title, labels, classes, y, thumbnails or None, panels.
+    missing : list of str
+        A sentence for each data set that has none.
+    """
+    found, missing = [], []
+    wanted = summary.experiment.figures.get("pictures", [spec.key for spec in summary.experiment.data])
+    for spec in summary.experiment.data:
+        if spec.key not in wanted or not any(key[0] == spec.key for key in summary.groups):
+            continue
+        try:
+            found.append(_picture(summary, store, spec, progress))
+        except (ImportError, MemoryError, OSError, ValueError) as error:
+            missing.append(f"There is no picture of {spec.title}: {error}")
+    return found, missing
+
+
+def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress) -> dict[str, Any]:
+    labels = middle_labels(spec)
+    source = _Source(summary, spec, labels)
+    recipe = {
+        "version": VERSION,
+        "labels": labels,
+        "seed": summary.experiment.seed,
+        "test_fraction": summary.experiment.test_fraction,
+        "rows": spec.rows,
+        "kernel": spec.kernel,
+    }
+
+    def kept(name: str, details: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        wanted = json.loads(json.dumps({**recipe, **details}))
+        text = store.picture(spec.key, name)
+        if text is not None:
+            before = json.loads(text)
+            if before["recipe"] == wanted:
+                return dict(before["picture"])
+        progress(f"{spec.title}: picture of {name}")
+        picture = make()
+        store.add_picture(spec.key, name, json.dumps({"recipe": wanted, "picture": picture}, separators=(",", ":")))
+        return picture
+
+    picture = {"key": spec.key, "title": spec.title, "labels": labels, **kept("the points", {}, source.points)}
+    raw = "raw pixels" if picture["thumbnails"] else "raw features"
+    panels = [{"name": raw, "caption": "as they are", **kept("raw samples", {}, source.raw)}]
+    for method, setting in _methods(summary, spec, labels):
+        place = kept(method.key, {"setting": list(setting)}, partial(source.features, method, setting))
+        values = ", ".join(f"{name} {short(value)}" for name, value in setting.values.items() if name != "C")
+        panels.append({"name": method.key, "caption": values, **place})
+    return {**picture, "panels": panels}
+
+
+def _methods(summary: Summary, spec: DataSpec, labels: int) -> list[tuple[MethodSpec, Setting]]:
+    """KPCA and the better LDSU, each with the setting that the oracle chose."""
+    chosen = {
+        method.key: summary.choices["oracle", (spec.key, labels, method.key)]
+        for method in summary.column_keys
+        if ("oracle", (spec.key, labels, method.key)) in summary.choices
+    }
+    plain = [method for method in summary.column_keys if method.key in chosen and method.family == "KPCA"][:1]
+    ldsu = [method for method in summary.column_keys if method.key in chosen and is_ldsu(method.family)]
+    best = sorted(ldsu, key=lambda method: -chosen[method.key].mean())[:1]
+    return [(method, chosen[method.key].settings[0]) for method in [*plain, *best]]
+
+
+class _Source:
+    """The first split of a data set, loaded when first needed."""
+
+    def __init__(self, summary: Summary, spec: DataSpec, labels: int) -> None:
+        self.experiment, self.spec, self.labels = summary.experiment, spec, labels
+        self._split: Split | None = None
+
+    @property
+    def split(self) -> Split:
+        if self._split is None:
+            from ldsu.bench.protocol import load_split
+
+            self._split = load_split(self.experiment, self.spec.key, 0)
+        return self._split
+
+    @property
+    def rows(self) -> np.ndarray:
+        n = self.split.y_test.shape[0]
+        return np.sort(np.random.default_rng(0).choice(n, min(n, POINTS), replace=False))
+
+    def points(self) -> dict[str, Any]:
+        split, rows = self.split, self.rows
+        thumbnails = None
+        if split.image_shape is not None:
+            thumbnails = sprite(split.X_test[rows].reshape(-1, *split.image_shape))
+        return {"classes": list(split.classes), "y": split.y_test[rows].tolist(), "thumbnails": thumbnails}
+
+    def raw(self) -> dict[str, Any]:
+        return embed(self.split.X_test[self.rows])
+
+    def features(self, method: MethodSpec, setting: Setting) -> dict[str, Any]:
+        from ldsu.bench.families import FAMILIES
+        from ldsu.bench.protocol import few_labels
+
+        params = {name: value for name, value in setting.values.items() if name != "C"}
+        model = FAMILIES[method.family].estimator(params, self.spec.kernel)
+        y = few_labels(self.split, self.labels)
+        labelled, others = np.flatnonzero(y >= 0), np.flatnonzero(y < 0)
+        others = np.random.default_rng(0).permutation(others)[: max(0, FIT_ROWS - labelled.size)]
+        rows = np.sort(np.concatenate([labelled, others]))
+        model.fit(self.split.X_train[rows], y[rows])
+        return embed(np.asarray(model.transform(self.split.X_test[self.rows])))
+
+
+def embed(features: np.ndarray) -> dict[str, Any]:
+    """t-SNE of some points, in whole numbers from 0 to 999.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n, r)
+
+    Returns
+    -------
+    place : dict
+        Lists ``x`` and ``y``.
+    """
+    n, r = features.shape
+    unit = np.sqrt(np.mean(np.sum((features - features.mean(axis=0)) ** 2, axis=1)))
+    start = "pca" if min(n, r) > 1 and unit > 0 else "random"
+    model = TSNE(perplexity=min(30.0, (n - 1) / 3), init=start, max_iter=500, random_state=0)
+    # Its threads wait for each other at every step: for so few points one is faster, on a busy machine by far.
+    with threadpool_limits(1):
+        plane = model.fit_transform(features / (unit or 1.0))
+    low, high = plane.min(axis=0), plane.max(axis=0)
+    places = np.rint(500 + 999 * (plane - (low + high) / 2) / max(float((high - low).max()), 1e-12)).astype(int)
+    places = np.clip(places, 0, 999)
+    return {"x": places[:, 0].tolist(), "y": places[:, 1].tolist()}
+
+
+def sprite(images: np.ndarray, limit: int = SPRITE_BYTES) -> dict[str, Any]:
+    """Thumbnails side by side in one PNG of 16 greys, as a data address.
+
+    Parameters
+    ----------
+    images : ndarray of shape (n, height, width)
+        Each is stretched to its own range.
+    limit : int
+        Bytes; thumbnails shrink until they fit.
+
+    Returns
+    -------
+    sheet : dict
+        ``src``, ``width`` and ``height`` of a thumbnail, and ``columns``.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError("Thumbnails need Pillow. Install it with: pip install 'ldsu[report]'") from error
+    n, tall, wide = images.shape
+    low = images.min(axis=(1, 2), keepdims=True)
+    span = np.maximum(images.max(axis=(1, 2), keepdims=True) - low, 1e-12)
+    grey = np.rint(255 * (images - low) / span).astype(np.uint8)
+    for side in (32, 28, 24, 20, 16, 14, 12, 10, 8):
+        shrink = min(1.0, side / max(tall, wide))
+        width, height = max(1, round(wide * shrink)), max(1, round(tall * shrink))
+        sheet = np.zeros((-(-n // SPRITE_COLUMNS) * height, SPRITE_COLUMNS * width), dtype=np.uint8)
+        for i, image in enumerate(grey):
+            top, left = i // SPRITE_COLUMNS * height, i % SPRITE_COLUMNS * width
+            small = Image.fromarray(image).resize((width, height), Image.Resampling.BOX)
+            sheet[top : top + height, left : left + width] = np.asarray(small) // 16
+        page = Image.frombytes("P", (sheet.shape[1], sheet.shape[0]), sheet.tobytes())
+        page.putpalette([17 * level for level in range(16) for _ in range(3)])
+        file = io.BytesIO()
+        page.save(file, "PNG", bits=4, optimize=True)
+        if file.tell() <= limit:
+            break
+    source = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return {"src": source, "width": width, "height": height, "columns": SPRITE_COLUMNS}

@@ -1,0 +1,261 @@
+"""What a report says, before it is written in any format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ldsu.bench.paper import IMAGE_SETS, REPETITIONS, TOLERANCE, PaperScore, is_ldsu, is_papers_method, paper_score
+from ldsu.bench.selection import (
+    Choice,
+    Group,
+    GroupKey,
+    group_rows,
+    holm,
+    honest,
+    oracle,
+    paired_test,
+    verdict,
+    welch_test,
+)
+from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
+
+if TYPE_CHECKING:
+    from ldsu.bench.store import Store
+
+SELECTIONS = {"oracle": oracle, "honest": honest}
+METRICS = ("map", "accuracy")
+METRIC_NAMES = {"map": "MAP", "accuracy": "Accuracy"}
+MAX_FAILURES = 30  # listed one by one
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of the table.
+
+    Attributes
+    ----------
+    choice : Choice
+    mean, std : float
+        Of the metric over the splits.
+    paper : PaperScore or None
+        The paper's figure; MAP only.
+    p_paper : float
+        Of Welch's test against it.
+    best : bool
+        Whether no method of the row has a higher mean.
+    p_best : float
+        Of the paired test against the best of the row, corrected for the number of methods; NaN for the best itself.
+    """
+
+    choice: Choice
+    mean: float
+    std: float
+    paper: PaperScore | None
+    p_paper: float
+    best: bool
+    p_best: float
+
+    @property
+    def difference(self) -> float:
+        """Ours minus the paper's; NaN without one."""
+        return self.mean - self.paper.mean if self.paper else math.nan
+
+    @property
+    def against_paper(self) -> str:
+        """Verdict of the test against the paper's figure; empty without one."""
+        return verdict(self.difference, self.p_paper) if self.paper else ""
+
+    @property
+    def tied(self) -> bool:
+        """Whether it is not clearly behind the best of its row."""
+        return not self.best and not self.p_best < 0.05
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How one method stands against the paper, over the cells that both have."""
+
+    method: MethodSpec
+    same: bool  # the paper's own algorithm, not a variant
+    cells: list[tuple[DataSpec, int, Entry]]
+
+    @property
+    def within(self) -> int:
+        """Cells where the means differ by at most the tolerance."""
+        # Differences of three-digit figures: the last bits must not decide.
+        return sum(abs(entry.difference) <= TOLERANCE + 1e-9 for _, _, entry in self.cells)
+
+    @property
+    def mean_difference(self) -> float:
+        """Mean of ours minus the paper's."""
+        return sum(entry.difference for _, _, entry in self.cells) / len(self.cells)
+
+    def count(self, answer: str) -> int:
+        """Cells with this verdict."""
+        return sum(entry.against_paper == answer for _, _, entry in self.cells)
+
+
+class Summary:
+    """All that a report says about an experiment.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    store : Store
+        Its rows.
+    """
+
+    def __init__(self, experiment: Experiment, store: Store) -> None:
+        self.experiment = experiment
+        self.data = {spec.key: spec for spec in experiment.data}
+        self.methods = {method.key: method for method in experiment.methods}
+        self.done = self.failed = 0
+        self.failures: dict[tuple[str, str, str], int] = {}
+        groups = group_rows(self._read(store))
+        self.groups: dict[GroupKey, Group] = groups
+        self.choices: dict[tuple[str, GroupKey], Choice] = {}
+        for key, group in groups.items():
+            for name, select in SELECTIONS.items():
+                choice = select(group, self.methods[group.method].default)
+                if choice is not None:
+                    self.choices[name, key] = choice
+        self.runs = store.runs()
+        self.costs = [cost for cost in store.costs() if cost["data"] in self.data and cost["method"] in self.methods]
+        planned = {task: cells for task, cells in store.planned().items() if task.data in self.data}
+        self.planned = sum(planned.values())
+        # Bound here and not on the class, so that the cache goes when the summary goes.
+        self.table = cache(self._table)
+
+    def _read(self, store: Store) -> Iterator[Mapping[str, Any]]:
+        """The rows that belong to the experiment, counted as they pass."""
+        for row in store.rows():
+            if row["data"] not in self.data or row["method"] not in self.methods:
+                continue
+            self.done += 1
+            if row["error"] is not None:
+                self.failed += 1
+                failure = row["data"], row["method"], row["error"]
+                self.failures[failure] = self.failures.get(failure, 0) + 1
+            yield row
+
+    @property
+    def row_keys(self) -> list[tuple[DataSpec, int]]:
+        """Rows of the table: data sets and numbers of labels that have a result, in the experiment's order."""
+        found = {(key[0], key[1]) for _, key in self.choices}
+        return [(spec, n) for spec in self.experiment.data for n in spec.labels if (spec.key, n) in found]
+
+    @property
+    def column_keys(self) -> list[MethodSpec]:
+        """Columns of the table: methods with a result, in the experiment's order."""
+        found = {key[2] for _, key in self.choices}
+        return [method for method in self.experiment.methods if method.key in found]
+
+    def _table(self, metric: str, selection: str) -> dict[tuple[str, int], dict[str, Entry]]:
+        """Entries by (data, labels), then method."""
+        return {(spec.key, n): self._row(spec, n, metric, selection) for spec, n in self.row_keys}
+
+    def _row(self, spec: DataSpec, labels: int, metric: str, selection: str) -> dict[str, Entry]:
+        keys = {method.key: (selection, (spec.key, labels, method.key)) for method in self.column_keys}
+        chosen = {method: self.choices[key] for method, key in keys.items() if key in self.choices}
+        if not chosen:
+            return {}
+        # A method with fewer splits than others may be lucky in them: it is not the best of the row.
+        most = max(len(choice.splits) for choice in chosen.values())
+        best = max(
+            (method for method, choice in chosen.items() if len(choice.splits) == most),
+            key=lambda method: chosen[method].mean(metric),
+        )
+        others = [method for method in chosen if method != best]
+        tested = holm([paired_test(chosen[best], chosen[method], metric) for method in others])
+        p_best = dict(zip(others, tested, strict=True))
+        row = {}
+        for method, choice in chosen.items():
+            mean, std = choice.mean(metric), choice.std(metric)
+            paper = paper_score(spec.paper, labels, self.methods[method].family) if metric == "map" else None
+            p_paper = welch_test(mean, std, len(choice.splits), *paper, REPETITIONS) if paper else math.nan
+            row[method] = Entry(choice, mean, std, paper, p_paper, method == best, p_best.get(method, math.nan))
+        return row
+
+    @property
+    def paper_data(self) -> list[DataSpec]:
+        """The data set that stands beside each of the paper's: the first the experiment names for it."""
+        first: dict[str, DataSpec] = {}
+        for spec in self.experiment.data:
+            if spec.paper is not None:
+                first.setdefault(spec.paper, spec)
+        return list(first.values())
+
+    def agreement(self, selection: str) -> list[Agreement]:
+        """For each method that the paper has, its cells beside the paper's."""
+        table = self.table("map", selection)
+        found = []
+        for method in self.column_keys:
+            cells = [
+                (spec, n, table[spec.key, n][method.key])
+                for spec in self.paper_data
+                for n in spec.labels
+                if method.key in table.get((spec.key, n), {}) and table[spec.key, n][method.key].paper
+            ]
+            if cells:
+                found.append(Agreement(method, is_papers_method(method.family), cells))
+        return found
+
+    def image_cells(self, selection: str) -> list[tuple[str, int, int]]:
+        """For each LDSU, and for the better of them: its name, image cells at or above the paper's LDSU, and all."""
+        at_or_above: dict[str, set[tuple[str, int]]] = {}
+        compared: set[tuple[str, int]] = set()
+        for agreement in self.agreement(selection):
+            if not is_ldsu(agreement.method.family):
+                continue
+            cells = [(spec, n, entry) for spec, n, entry in agreement.cells if spec.paper in IMAGE_SETS]
+            compared |= {(spec.key, n) for spec, n, _ in cells}
+            at_or_above[agreement.method.key] = {(s.key, n) for s, n, entry in cells if entry.difference >= -1e-9}
+        if not compared:
+            return []
+        counts = [(name, len(cells), len(compared)) for name, cells in at_or_above.items()]
+        if len(at_or_above) > 1:
+            counts.append(("the best of these", len(set().union(*at_or_above.values())), len(compared)))
+        return counts
+
+    def duels(self, selection: str, metric: str = "map") -> list[tuple[str, str, dict[str, int]]]:
+        """For each LDSU against each other method: in how many rows it is ahead, behind, or not clearly either."""
+        found = []
+        for ours in (method for method in self.column_keys if is_ldsu(method.family)):
+            others = [method.key for method in self.column_keys if method.key != ours.key]
+            counts = {other: {"ahead": 0, "no clear difference": 0, "behind": 0} for other in others}
+            for row in self.table(metric, selection).values():
+                rivals = [other for other in others if other in row and ours.key in row]
+                mine = {other: (row[ours.key], row[other]) for other in rivals}
+                tested = holm([paired_test(a.choice, b.choice, metric) for a, b in mine.values()])
+                for (other, (a, b)), p in zip(mine.items(), tested, strict=True):
+                    counts[other][verdict(a.mean - b.mean, p)] += 1
+            found += [(ours.key, other, answers) for other, answers in counts.items() if sum(answers.values())]
+        return found
+
+    def warnings(self) -> list[str]:
+        """Sentences on what is missing."""
+        said = []
+        if self.planned and self.done < self.planned:
+            said.append(
+                f"The run is not finished: {self.done:,} of {self.planned:,} cells are there. "
+                "Means stand for the splits that have every setting so far."
+            )
+        if self.failed:
+            said.append(f"{self.failed:,} of {self.done:,} cells failed; their settings are left out.")
+        short = sorted(
+            {
+                f"{self.data[choice.data].title} {choice.labels} {choice.method}"
+                for choice in self.choices.values()
+                if len(choice.splits) < self.experiment.repetitions
+            }
+        )
+        if short:
+            shown = ", ".join(short[:6]) + (f" and {len(short) - 6} more" if len(short) > 6 else "")
+            said.append(f"Fewer than {self.experiment.repetitions} repetitions have a score for: {shown}.")
+        if not self.choices:
+            said.append("There is no result yet: run the experiment first.")
+        return said

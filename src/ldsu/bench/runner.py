@@ -1,0 +1,531 @@
+"""Run an experiment: start workers, watch them, and say how far they are.
+
+This process computes nothing. The workers claim tasks in the store, so any number of runs can share one store: a run
+that finds every task claimed waits for the others, takes over what they leave behind, and ends when all is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ldsu.bench.cells import Task
+from ldsu.bench.display import Display, make_display
+from ldsu.bench.progress import Progress, TaskProgress
+from ldsu.bench.spec import Experiment
+from ldsu.bench.store import Owner, Store, StoreError
+from ldsu.bench.worker import Job
+
+ENGINE = "ldsu.bench.engine"
+# A task that takes its worker down is tried this often in a run.
+ATTEMPTS = 3
+HEARTBEAT_SECONDS = 2.0
+GRACE_SECONDS = 1.0
+WAITING = "waiting for other workers"
+THREAD_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+# Held by the run that measures costs: one at a time, or they would disturb each other.
+COSTS = Task("(costs)", 0)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended.
+
+    Parameters
+    ----------
+    done, total : int
+        Cells there now, and cells asked for.
+    computed : int
+        Cells this run added.
+    failed : int
+        Cells that hold an error in place of a score.
+    errors : tuple of str
+        Tasks given up and other trouble, a sentence each.
+    seconds : float
+        How long it took.
+    interrupted : bool
+        Whether it was stopped by Ctrl-C or SIGTERM.
+    """
+
+    done: int
+    total: int
+    computed: int
+    failed: int
+    errors: tuple[str, ...]
+    seconds: float
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all cells are there, 1 if some failed, 130 if interrupted."""
+        if self.interrupted:
+            return 130
+        return int(self.done < self.total or self.failed > 0 or bool(self.errors))
+
+
+def run(
+    experiment: Experiment,
+    store_path: str | os.PathLike[str],
+    *,
+    jobs: int | None = None,
+    threads: int | None = None,
+    only: Sequence[str] = (),
+    retry: bool = False,
+    quiet: bool = False,
+    json: bool = False,
+    device: str | None = None,
+    engine: str = ENGINE,
+    command: str | None = None,
+) -> Summary:
+    """Compute every cell of an experiment that is not in the store yet.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What to compute.
+    store_path : path-like
+        File of the results; made if it is not there.
+    jobs : int or None
+        Worker processes; None for as many as there are cores.
+    threads : int or None
+        Threads of the numerical libraries in each; None shares the cores among the workers.
+    only : sequence of str
+        Keys of data sets (``usps``), of their splits (``usps:0``) or of methods to restrict the run to.
+    retry : bool
+        Try cells again that hold an error.
+    quiet : bool
+        Say nothing but errors.
+    json : bool
+        Write one JSON object a line to standard output instead of a display.
+    device : str or None
+        Where large matrices are multiplied and decomposed, if the engine knows of another place than the processor.
+    engine : str
+        Module that computes.
+    command : str or None
+        What to write down as the command; None takes that of this process.
+    """
+    for name, value in {"jobs": jobs, "threads": threads}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, but it is {value}.")
+    part, tasks = select(experiment, only, import_module(engine).split_tasks(experiment))
+    display = make_display(quiet=quiet, json=json)
+    with Store(store_path) as store, _interrupt_on_sigterm():
+        session = _Session(experiment, part, tasks, store, engine, device, display)
+        return session.run(jobs, threads, retry, command or " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+
+
+def select(experiment: Experiment, only: Sequence[str], tasks: Sequence[Task]) -> tuple[Experiment, list[Task]]:
+    """The part of an experiment that keys of data sets, splits (``usps:0``) and methods name, and its tasks."""
+    data = {key for key in only if any(key == spec.key for spec in experiment.data)}
+    splits = {key for key in only if any(key == f"{task.data}:{task.split}" for task in tasks)}
+    methods = {key for key in only if any(key == spec.key for spec in experiment.methods)}
+    for key in only:
+        if key not in data | splits | methods:
+            raise ValueError(
+                f"{key!r} is neither a data set nor a method of {experiment.name}; it has the data sets "
+                f"{', '.join(spec.key for spec in experiment.data)} (one split: {tasks[0].data}:{tasks[0].split}) "
+                f"and the methods {', '.join(spec.key for spec in experiment.methods)}."
+            )
+    if data or splits:
+        tasks = [task for task in tasks if task.data in data or f"{task.data}:{task.split}" in splits]
+    if methods:
+        chosen = tuple(spec for spec in experiment.methods if spec.key in methods)
+        experiment = dataclasses.replace(experiment, methods=chosen)
+    return experiment, list(tasks)
+
+
+def default_store(experiment_name: str) -> Path:
+    """Where the results of an experiment go if nothing else is said."""
+    return Path("runs") / f"{experiment_name}.sqlite"
+
+
+def asked(experiment: Experiment, task: Task) -> str:
+    """A sign of all that decides which cells a task has: a task finished under another is opened again."""
+    spec = dataclasses.replace(experiment.data_spec(task.data), title="", paper=None)
+    parts = (spec, experiment.methods, experiment.seed, experiment.test_fraction, experiment.C, experiment.folds)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def protocol(experiment: Experiment) -> dict[str, Any]:
+    """What may not change while a store is filled."""
+    fixed = {name: getattr(experiment, name) for name in ("seed", "test_fraction", "folds")}
+    return fixed | {
+        f"data {spec.key}": [spec.name, spec.preprocessing, spec.kernel, spec.rows] for spec in experiment.data
+    }
+
+
+def count_present(store: Store, experiment: Experiment, tasks: Sequence[Task]) -> dict[Task, TaskProgress]:
+    """How far each task is, as the store alone tells (totals and weights are still to be filled in)."""
+    counts = store.counts([spec.key for spec in experiment.methods])
+    finished = store.finished()
+    found = {}
+    for task in tasks:
+        present = counts[task].done if task in counts else 0
+        found[task] = TaskProgress(0, 0.0, present, finished=finished.get(task) == asked(experiment, task))
+    return found
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    import joblib
+
+    return int(joblib.cpu_count())
+
+
+class _Worker:
+    """A worker process with the thread that reads its messages."""
+
+    def __init__(self, job: Job, threads: int, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
+        self.task: Task | None = None
+        self.owner: Owner | None = None
+        self.stopping = False
+        # Unnamed: it goes when the process goes, however that ends.
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`
+        environment = os.environ | {name: str(threads) for name in THREAD_VARIABLES}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ldsu.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=environment,
+        )
+        with suppress(psutil.Error):
+            self.owner = Owner.of(self.process.pid)
+        assert self.process.stdin is not None
+        # A worker that dies at once is noticed when its messages end.
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(pickle.dumps(job))
+            self.process.stdin.flush()
+        threading.Thread(target=self._read, args=(messages,), daemon=True).start()
+
+    def _read(self, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            # The last line of a worker that was killed may be cut.
+            with suppress(ValueError):
+                messages.put((self, json.loads(line)))
+        messages.put((self, None))
+
+    def last_words(self) -> str:
+        """The end of what it wrote to its standard error."""
+        size = self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, size - 4000))
+        return self.log.read().decode(errors="replace").strip()
+
+    def how_it_ended(self) -> str:
+        """Its end, as a part of a sentence."""
+        code = self.process.wait()
+        if code == -signal.SIGKILL:
+            return "was killed (SIGKILL); if nobody did, the machine had too little memory, and fewer --jobs help"
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with code {code}"
+
+    def stop(self, grace: float = 0.0) -> None:
+        """End it if it still runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            with suppress(OSError):
+                stream.close()  # type: ignore[union-attr]  # both are pipes
+        self.log.close()
+
+
+class _Session:
+    """One run on one store."""
+
+    def __init__(
+        self,
+        whole: Experiment,
+        part: Experiment,
+        tasks: list[Task],
+        store: Store,
+        engine: str,
+        device: str | None,
+        display: Display,
+    ) -> None:
+        self.whole, self.part, self.store, self.device, self.display = whole, part, store, device, display
+        self.engine_name, self.engine = engine, import_module(engine)
+        weight = {task: float(self.engine.cost_weight(part, task)) for task in tasks}
+        # Longest first: a long task that starts last would leave the other workers idle.
+        self.tasks = sorted(tasks, key=lambda task: -weight[task])
+        self.weight = weight
+        self.total = {task: int(self.engine.count_cells(part, task)) for task in tasks}
+        self.asked = {task: asked(part, task) for task in tasks}
+        self.messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
+        self.workers: list[_Worker] = []
+        self.run_id = 0
+        self.started_in_vain = 0
+        self.said_waiting = False
+
+    def run(self, jobs: int | None, threads: int | None, retry: bool, command: str) -> Summary:
+        store, whole = self.store, self.whole
+        text = whole.path.read_text(encoding="utf-8") if whole.path.exists() else ""
+        store.bind(whole.name, text, protocol(whole))
+        known = self.total if self.part is whole else {}
+        tasks = self.engine.split_tasks(whole)
+        store.plan({task: known.get(task) or int(self.engine.count_cells(whole, task)) for task in tasks})
+        if retry:
+            store.forget_errors(self.tasks)
+        state = self.tasks_now()
+        left = sum(not task.finished for task in state.values())
+        jobs = min(jobs or cores(), max(1, left))
+        threads = threads or max(1, cores() // jobs)
+        self.run_id = store.begin_run(command, jobs, threads)
+        self.progress = progress = Progress(state, jobs)
+        self.display.start(whole, store.path, self.run_id, progress, threads)
+        interrupted = False
+        try:
+            if left:
+                self.compute(jobs, threads)
+            if not progress.errors and all(task.finished for task in progress.tasks.values()):
+                self.measure_costs(threads=cores())
+        except KeyboardInterrupt:
+            interrupted = True
+        except StoreError as error:
+            self.error(str(error))
+        finally:
+            self.stop_workers()
+            store.clear_stale()
+            store.end_run(self.run_id)
+            self.refresh()
+            summary = self.summary(interrupted)
+            self.display.end(progress, summary, store.path)
+        return summary
+
+    def tasks_now(self) -> dict[Task, TaskProgress]:
+        """How far the tasks are, from the store."""
+        state = count_present(self.store, self.part, self.tasks)
+        for task, progress in state.items():
+            progress.total, progress.weight = self.total[task], self.weight[task]
+        return state
+
+    def refresh(self) -> None:
+        """Take over from the store what other runs have done."""
+        for task, now in self.tasks_now().items():
+            known = self.progress.tasks[task]
+            known.present, known.finished = now.present, now.finished
+
+    def summary(self, interrupted: bool) -> Summary:
+        counts = self.store.counts([spec.key for spec in self.part.methods])
+        return Summary(
+            done=self.progress.done,
+            total=self.progress.total,
+            computed=self.progress.computed,
+            failed=sum(counts[task].failed for task in self.tasks if task in counts),
+            errors=tuple(self.progress.errors),
+            seconds=self.progress.elapsed,
+            interrupted=interrupted,
+        )
+
+    # Workers
+
+    def start_worker(self, threads: int, cost: Any = None) -> _Worker:
+        job = Job(
+            experiment=self.part,
+            engine=self.engine_name,
+            store=str(self.store.path.resolve()),
+            run=self.run_id,
+            tasks=tuple(self.tasks),
+            asked=self.asked,
+            parent=os.getpid(),
+            device=self.device,
+            cost=cost,
+        )
+        worker = _Worker(job, threads, self.messages)
+        self.workers.append(worker)
+        self.progress.doing[worker.process.pid] = "starting"
+        return worker
+
+    def drop(self, worker: _Worker) -> None:
+        worker.stop()
+        self.workers.remove(worker)
+        self.progress.doing.pop(worker.process.pid, None)
+
+    def stop_workers(self) -> None:
+        for worker in self.workers:
+            worker.process.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for worker in self.workers:
+            worker.stop(max(0.0, deadline - time.monotonic()))
+        self.workers.clear()
+
+    def compute(self, jobs: int, threads: int) -> None:
+        """Keep `jobs` workers at work until none of them finds anything to do."""
+        for _ in range(jobs):
+            self.start_worker(threads)
+        next_beat = 0.0
+        while self.workers:
+            with suppress(queue.Empty):
+                worker, message = self.messages.get(timeout=0.2)
+                if message is not None:
+                    self.heed(worker, message)
+                elif self.bury(worker):
+                    self.start_worker(threads)
+            if time.monotonic() >= next_beat:
+                self.beat()
+                next_beat = time.monotonic() + HEARTBEAT_SECONDS
+            self.display.update(self.progress)
+
+    def heed(self, worker: _Worker, message: dict[str, Any]) -> None:
+        """Take in what a worker says."""
+        progress, pid = self.progress, worker.process.pid
+        task = Task(*message["task"]) if "task" in message else None
+        match message["event"]:
+            case "take":
+                worker.task = task
+                progress.doing[pid] = f"{task.data}, split {task.split}" if task else ""
+            case "doing":
+                progress.doing[pid] = message["text"]
+            case "batch" if task:
+                progress.tasks[task].computed += message["cells"]
+                progress.tasks[task].present += message["cells"]
+                progress.failed_cells += message["failed"]
+            case "finish" if task:
+                worker.task = None
+                progress.doing[pid] = "starting the next task"
+                progress.tasks[task].finished = True
+                self.display.task_done(task, progress.tasks[task], message["seconds"])
+            case "fail" if task:
+                worker.task = None
+                self.error(f"{task.data}, split {task.split}: {message['error']}", task)
+            case "wait":
+                progress.doing[pid] = WAITING
+            case "broken":
+                worker.stopping = True
+                self.error(message["error"])
+            case "end":
+                worker.stopping = True
+
+    def bury(self, worker: _Worker) -> bool:
+        """See why a worker is gone; whether another must take its place."""
+        how, words = worker.how_it_ended(), worker.last_words()
+        # Its last message may be lost; its claim is not.
+        claimed = (claim.task for claim in self.store.claims() if claim.owner == worker.owner)
+        task = next(claimed, worker.task)
+        self.drop(worker)
+        self.store.clear_stale()
+        if worker.stopping:
+            return False
+        if task is None:
+            self.started_in_vain += 1
+            if self.started_in_vain >= ATTEMPTS:
+                self.error(f"A worker {how}, and so did others before it. {words}".strip())
+                return False
+            self.display.note(f"A worker {how}. Another takes its place.")
+            return True
+        sentence = f"The worker of {task.data}, split {task.split} {how}."
+        times = self.store.add_failure(task, self.run_id, f"{sentence}\n{words}".strip(), final=False)
+        if times >= ATTEMPTS:
+            self.store.add_failure(task, self.run_id, f"Given up after {times} attempts.", final=True)
+            self.error(f"{sentence} Given up after {times} attempts.", task)
+        else:
+            self.display.note(f"{sentence} It is tried again.")
+        return True
+
+    def error(self, sentence: str, task: Task | None = None) -> None:
+        # Workers that break for the same reason need not all say so.
+        if sentence not in self.progress.errors:
+            self.progress.errors.append(sentence)
+            self.display.error(sentence, task)
+
+    def beat(self) -> None:
+        """Say in the store that the workers live, and see what other runs do."""
+        self.store.heartbeat({worker.process.pid: self.progress.doing[worker.process.pid] for worker in self.workers})
+        ours = {worker.process.pid for worker in self.workers}
+        elsewhere = [claim for claim in self.store.live_claims() if claim.owner.pid not in ours]
+        if elsewhere or self.progress.elsewhere:
+            self.refresh()
+        self.progress.elsewhere = len(elsewhere)
+        if elsewhere and not self.said_waiting and all(doing == WAITING for doing in self.progress.doing.values()):
+            self.said_waiting = True
+            self.display.note(
+                "Another run works on all that is left; this one waits, and takes over if that one stops."
+            )
+
+    # Costs
+
+    def measure_costs(self, threads: int) -> None:
+        """Measure each stand-alone fit in a process of its own, one at a time."""
+        if not hasattr(self.engine, "cost_tasks"):
+            return
+        keys = {task.data for task in self.tasks}
+        known = {(cost["data"], cost["method"], cost["labels"]) for cost in self.store.costs()}
+        items = [item for item in self.engine.cost_tasks(self.part) if item[0] in keys and tuple(item) not in known]
+        if not items:
+            return
+        if not self.store.claim(COSTS):
+            self.display.note("Another run measures the costs of single fits; this one leaves them to it.")
+            return
+        try:
+            for number, item in enumerate(items, 1):
+                self.measure_cost(item, f"costs: {item[1]} on {item[0]} ({number} of {len(items)})", threads)
+        finally:
+            self.store.release(COSTS)
+
+    def measure_cost(self, item: Any, what: str, threads: int) -> None:
+        worker = self.start_worker(threads, cost=item)
+        self.progress.doing[worker.process.pid] = what
+        while self.workers:
+            with suppress(queue.Empty):
+                sender, message = self.messages.get(timeout=0.2)
+                if message is None:
+                    how, words = sender.how_it_ended(), sender.last_words()
+                    self.drop(sender)
+                    if not sender.stopping:
+                        self.error(f"Costs of {item[1]} on {item[0]}: the worker {how}. {words}".strip())
+                elif message["event"] == "cost":
+                    data, method, labels = item
+                    self.store.add_cost(data, method, labels, message["cost"], self.run_id)
+                elif message["event"] == "broken":
+                    sender.stopping = True
+                    self.error(f"Costs of {item[1]} on {item[0]}: {message['error']}")
+                else:
+                    sender.stopping = True
+            self.display.update(self.progress)
+
+
+@contextmanager
+def _interrupt_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,490 @@
+"""From rows to results: which parameters stand for a method, how it varies with each, what differs clearly.
+
+A row is a mapping with the columns of the store's `cells` table. `group_rows` reads them once; everything else works on
+its groups: all settings of one method on one data set at one number of labels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from ldsu.bench.cells import canonical
+
+STAGES = ("shared", "features", "classifier", "score")
+_SECONDS = tuple(f"seconds_{stage}" for stage in STAGES)
+GroupKey = tuple[str, int, str]
+
+
+@lru_cache(maxsize=100_000)
+def _parse(params: str) -> dict[str, Any]:
+    return json.loads(params)
+
+
+class Setting(NamedTuple):
+    """Parameters as canonical JSON, and the classifier's C (0 where a method has none)."""
+
+    params: str
+    C: float
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every parameter by name, C among them where the method has one."""
+        return {**_parse(self.params), "C": self.C} if self.C else dict(_parse(self.params))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """All settings of one method on one data set at one number of labels.
+
+    Attributes
+    ----------
+    data, labels, method : str, int, str
+    settings : tuple of Setting
+    splits : tuple of int
+    present : ndarray of bool, shape (settings, splits)
+        Whether a test row was written, failed or not.
+    map, accuracy : ndarrays of shape (settings, splits)
+        Scores on the test half; NaN where the row is missing or failed.
+    cv_map : ndarray of shape (settings, splits)
+        Mean over the cross-validation folds; NaN where a fold is missing or failed.
+    failures : int
+        Rows with an error.
+    seconds : dict of str to float
+        Mean seconds of each stage over the rows that did not fail.
+    peak_mib : float
+        The largest of the rows' peaks; NaN without one.
+    """
+
+    data: str
+    labels: int
+    method: str
+    settings: tuple[Setting, ...]
+    splits: tuple[int, ...]
+    present: np.ndarray
+    map: np.ndarray
+    accuracy: np.ndarray
+    cv_map: np.ndarray
+    failures: int
+    seconds: dict[str, float]
+    peak_mib: float
+
+    @cached_property
+    def whole_splits(self) -> np.ndarray:
+        """Columns of the splits that have as many settings as any: a split still being run is left out."""
+        counts = self.present.sum(axis=0)
+        return np.flatnonzero(counts == counts.max()) if counts.size and counts.max() else np.arange(0)
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """Mean test MAP of each setting over the whole splits; NaN where one of them failed or is missing."""
+        if not self.whole_splits.size:
+            return np.full(len(self.settings), np.nan)
+        return self.map[:, self.whole_splits].mean(axis=1)
+
+    def values(self, parameter: str) -> list[Any]:
+        """The values a parameter takes, in order: numbers ascending, then texts, then None."""
+        found = {setting.values[parameter] for setting in self.settings if parameter in setting.values}
+        return sorted(found, key=_value_order)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one selection gives for one method: scores split by split, and the setting chosen for each.
+
+    Attributes
+    ----------
+    data, labels, method : str, int, str
+    selection : {"oracle", "honest"}
+    splits : tuple of int
+        Splits with a score.
+    map, accuracy : tuples of float, one a split
+    settings : tuple of Setting, one a split
+    how : tuple of str, one a split
+        On what the setting was chosen: "test", "cross-validation" or "default".
+    missing : tuple of int
+        Splits whose chosen setting has no score: not run yet, or failed.
+    """
+
+    data: str
+    labels: int
+    method: str
+    selection: str
+    splits: tuple[int, ...]
+    map: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    settings: tuple[Setting, ...]
+    how: tuple[str, ...]
+    missing: tuple[int, ...] = ()
+
+    def mean(self, metric: str = "map") -> float:
+        """Mean over the splits."""
+        return float(np.mean(getattr(self, metric)))
+
+    def std(self, metric: str = "map") -> float:
+        """Standard deviation over the splits, with n - 1 in the denominator; NaN for one split."""
+        scores = getattr(self, metric)
+        return float(np.std(scores, ddof=1)) if len(scores) > 1 else math.nan
+
+
+class SweepPoint(NamedTuple):
+    """One value of a parameter: the best over all others, and with all others at their defaults."""
+
+    value: Any
+    best: float
+    best_std: float
+    default: float
+    default_std: float
+
+
+@dataclass
+class _Columns:
+    """Columns of a group while its rows are read."""
+
+    codes: dict[Setting, int] = field(default_factory=dict)
+    setting: list[int] = field(default_factory=list)
+    split: list[int] = field(default_factory=list)
+    fold: list[int] = field(default_factory=list)
+    map: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
+    seconds: list[tuple[float, ...]] = field(default_factory=list)
+    peak_mib: float = math.nan
+    failures: int = 0
+
+    def read(self, row: Mapping[str, Any]) -> None:
+        self.setting.append(self.codes.setdefault(Setting(row["params"], row["C"]), len(self.codes)))
+        self.split.append(row["split"])
+        self.fold.append(row["fold"])
+        score, accuracy = row["map"], row["accuracy"]
+        if row["error"] is not None or score is None:
+            self.failures += 1
+            score = accuracy = math.nan
+        else:
+            self.seconds.append(tuple(row[name] or 0.0 for name in _SECONDS))
+        self.map.append(score)
+        self.accuracy.append(math.nan if accuracy is None else accuracy)
+        if row["peak_mib"] is not None and not row["peak_mib"] <= self.peak_mib:
+            self.peak_mib = row["peak_mib"]
+
+    def group(self, key: GroupKey) -> Group:
+        splits, column = np.unique(self.split, return_inverse=True)
+        shape = (len(self.codes), splits.size)
+        setting, fold = np.array(self.setting), np.array(self.fold)
+        score = np.array(self.map, dtype=np.float64)
+        test = fold < 0
+        where = setting[test], column[test]
+        present = np.zeros(shape, dtype=bool)
+        present[where] = True
+        tables = []
+        for scores in (score, np.array(self.accuracy, dtype=np.float64)):
+            tables.append(np.full(shape, np.nan))
+            tables[-1][where] = scores[test]
+        seconds = np.array(self.seconds, dtype=np.float64).reshape(-1, len(STAGES))
+        means = seconds.mean(axis=0) if len(seconds) else np.full(len(STAGES), np.nan)
+        return Group(
+            *key,
+            settings=tuple(self.codes),
+            splits=tuple(splits.tolist()),
+            present=present,
+            map=tables[0],
+            accuracy=tables[1],
+            cv_map=_fold_means(shape, setting[~test], column[~test], score[~test]),
+            failures=self.failures,
+            seconds=dict(zip(STAGES, means.tolist(), strict=True)),
+            peak_mib=self.peak_mib,
+        )
+
+
+def _fold_means(shape: tuple[int, int], setting: np.ndarray, column: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Mean over folds (settings, splits); NaN unless a setting has every fold its split has, none failed."""
+    count, total = np.zeros(shape), np.zeros(shape)
+    np.add.at(count, (setting, column), 1)
+    np.add.at(total, (setting, column), score)
+    folds = count.max(axis=0, initial=0)
+    return np.where((count == folds) & (folds > 0), total, np.nan) / np.maximum(folds, 1)
+
+
+def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
+    """Sort rows into groups by (data, labels, method).
+
+    Parameters
+    ----------
+    rows : iterable of mappings
+        Rows of the `cells` table; read once, so a generator serves.
+
+    Returns
+    -------
+    groups : dict of (data, labels, method) to Group
+    """
+    columns: dict[GroupKey, _Columns] = {}
+    for row in rows:
+        key = (row["data"], row["labels"], row["method"])
+        found = columns.get(key)
+        if found is None:
+            found = columns[key] = _Columns()
+        found.read(row)
+    return {key: read.group(key) for key, read in columns.items()}
+
+
+def oracle(group: Group, default: Mapping[str, Any]) -> Choice | None:
+    """The setting with the best mean test MAP: a ceiling, since it looks at the test half.
+
+    Parameters
+    ----------
+    group : Group
+    default : mapping
+        The method's default parameters, C included; of equal settings the nearest to it is chosen.
+
+    Returns
+    -------
+    choice : Choice or None
+        None where no setting has a score on every whole split.
+    """
+    best = _best(group, group.means, default)
+    if best is None:
+        return None
+    return _choice(group, "oracle", {int(column): best for column in group.whole_splits}, lambda _: "test")
+
+
+def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
+    """Split by split, the setting with the best mean cross-validation MAP; without folds, the default.
+
+    No test score has a part in the choice.
+
+    Parameters
+    ----------
+    group : Group
+    default : mapping
+        The method's default parameters, C included. Of equally good settings the nearest to it in steps of the grid
+        is chosen, then the one with the smaller C, then the first by the text of its parameters.
+
+    Returns
+    -------
+    choice : Choice or None
+        None where no split has a score with the setting chosen for it.
+    """
+    columns, how = {}, {}
+    fallback = _default_setting(group, default)
+    for column in range(len(group.splits)):
+        best = _best(group, group.cv_map[:, column], default)
+        how[column] = "default" if best is None else "cross-validation"
+        best = fallback if best is None else best
+        if best is not None:
+            columns[column] = best
+    return _choice(group, "honest", columns, how.__getitem__)
+
+
+def _choice(group: Group, selection: str, columns: dict[int, int], how: Callable[[int], str]) -> Choice | None:
+    """The scores of a setting for each split (by column), less those that have none."""
+    scored = [column for column, row in columns.items() if np.isfinite(group.map[row, column])]
+    if not scored:
+        return None
+    return Choice(
+        group.data,
+        group.labels,
+        group.method,
+        selection,
+        splits=tuple(group.splits[column] for column in scored),
+        map=tuple(float(group.map[columns[column], column]) for column in scored),
+        accuracy=tuple(float(group.accuracy[columns[column], column]) for column in scored),
+        settings=tuple(group.settings[columns[column]] for column in scored),
+        how=tuple(how(column) for column in scored),
+        missing=tuple(split for column, split in enumerate(group.splits) if column not in scored),
+    )
+
+
+def _best(group: Group, scores: np.ndarray, default: Mapping[str, Any]) -> int | None:
+    """Row of the best score, ties broken; None if there is no score."""
+    if not np.any(np.isfinite(scores)):
+        return None
+    # Sums in another order differ in the last bit; that must not decide.
+    scores = np.round(scores, 12)
+    tied = np.flatnonzero(scores == np.nanmax(scores)).tolist()
+    return tied[0] if len(tied) == 1 else min(tied, key=_closeness(group, default))
+
+
+def _closeness(group: Group, default: Mapping[str, Any]) -> Callable[[int], tuple[int, float, str]]:
+    """A sort key for rows: steps of the grid away from the default, then C, then the text of the parameters."""
+    grids = {name: group.values(name) for name in default}
+
+    def steps(name: str, value: Any) -> int:
+        wanted = default[name]
+        if not (_is_number(value) and _is_number(wanted)):
+            return int(value != wanted)
+        low, high = min(value, wanted), max(value, wanted)
+        return sum(low <= other <= high for other in grids[name] if _is_number(other) and other != value)
+
+    def key(row: int) -> tuple[int, float, str]:
+        setting = group.settings[row]
+        values = setting.values
+        return sum(steps(name, values[name]) for name in default if name in values), setting.C, setting.params
+
+    return key
+
+
+def _default_setting(group: Group, default: Mapping[str, Any]) -> int | None:
+    """Row of the default setting; None if it was not run."""
+    matches = [row for row, setting in enumerate(group.settings) if _agrees(setting.values, default)]
+    return min(matches, key=lambda row: (group.settings[row].C, group.settings[row].params), default=None)
+
+
+def _agrees(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(values[name] == value for name, value in wanted.items() if name in values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _value_order(value: Any) -> tuple[int, float, str]:
+    if _is_number(value):
+        return 0, float(value), ""
+    return (2, 0.0, "") if value is None else (1, 0.0, str(value))
+
+
+def sweep(group: Group, parameter: str, default: Mapping[str, Any]) -> list[SweepPoint]:
+    """How the mean test MAP varies with one parameter.
+
+    Parameters
+    ----------
+    group : Group
+    parameter : str
+        Its name; "C" too.
+    default : mapping
+        The method's default parameters, C included.
+
+    Returns
+    -------
+    points : list of SweepPoint
+        For each value the best mean over all other parameters, and the mean with the others at their defaults; NaN
+        where there is none.
+    """
+    contexts = _contexts(group, (parameter,))
+    fair, usual = _fair(contexts), [found for rest, found in contexts.items() if _agrees(_parse(rest), default)]
+    return [
+        SweepPoint(
+            value,
+            *_best_of(group, [found[(value,)] for found in fair if (value,) in found]),
+            *_best_of(group, [found[(value,)] for found in usual if (value,) in found]),
+        )
+        for value in group.values(parameter)
+    ]
+
+
+def sweep_pair(group: Group, first: str, second: str) -> tuple[list[Any], list[Any], np.ndarray]:
+    """Best mean test MAP over all other parameters, for each pair of values of two.
+
+    Parameters
+    ----------
+    group : Group
+    first, second : str
+        Names of the parameters.
+
+    Returns
+    -------
+    first_values, second_values : lists
+    best : ndarray of shape (first values, second values)
+        NaN where no setting has this pair.
+    """
+    rows, columns = group.values(first), group.values(second)
+    fair = _fair(_contexts(group, (first, second)))
+    best = [
+        [_best_of(group, [found[row, column] for found in fair if (row, column) in found])[0] for column in columns]
+        for row in rows
+    ]
+    return rows, columns, np.array(best).reshape(len(rows), len(columns))
+
+
+_Contexts = dict[str, dict[tuple[Any, ...], int]]
+
+
+def _contexts(group: Group, names: tuple[str, ...]) -> _Contexts:
+    """Rows of the settings by their other parameters (as JSON), then by their values of the named ones."""
+    found: _Contexts = {}
+    for row, setting in enumerate(group.settings):
+        values, rest = _divide(setting, names)
+        if values is not None:
+            found.setdefault(rest, {})[values] = row
+    return found
+
+
+@lru_cache(maxsize=100_000)
+def _divide(setting: Setting, names: tuple[str, ...]) -> tuple[tuple[Any, ...] | None, str]:
+    values = setting.values
+    if not all(name in values for name in names):
+        return None, ""
+    chosen = tuple(values.pop(name) for name in names)
+    return chosen, canonical(values)
+
+
+def _fair(contexts: _Contexts) -> list[dict[tuple[Any, ...], int]]:
+    """The contexts with the most values. A value tried in more contexts than others would be best by chance alone."""
+    most = max((len(found) for found in contexts.values()), default=0)
+    return [found for found in contexts.values() if len(found) == most]
+
+
+def _best_of(group: Group, rows: list[int]) -> tuple[float, float]:
+    """Mean and deviation of the best of some settings."""
+    rows = [row for row in rows if math.isfinite(group.means[row])]
+    if not rows:
+        return math.nan, math.nan
+    scores = group.map[max(rows, key=group.means.__getitem__), group.whole_splits]
+    return float(scores.mean()), float(scores.std(ddof=1)) if scores.size > 1 else math.nan
+
+
+def paired_test(first: Choice, second: Choice, metric: str = "map") -> float:
+    """p-value of a two-sided paired t-test over the splits that both have; NaN with fewer than two."""
+    ours = dict(zip(first.splits, getattr(first, metric), strict=True))
+    theirs = dict(zip(second.splits, getattr(second, metric), strict=True))
+    differences = np.array([ours[split] - theirs[split] for split in sorted(ours.keys() & theirs.keys())])
+    n = differences.size
+    if n < 2:
+        return math.nan
+    return _t_test(differences.mean(), differences.std(ddof=1) / math.sqrt(n), n - 1)
+
+
+def welch_test(mean: float, std: float, n: int, other_mean: float, other_std: float, other_n: int) -> float:
+    """p-value of Welch's two-sided t-test from means, deviations (n - 1) and counts; NaN where a count is below 2."""
+    if n < 2 or other_n < 2:
+        return math.nan
+    ours, theirs = std**2 / n, other_std**2 / other_n
+    freedom = (ours + theirs) ** 2 / (ours**2 / (n - 1) + theirs**2 / (other_n - 1)) if ours + theirs > 0 else 1.0
+    return _t_test(mean - other_mean, math.sqrt(ours + theirs), freedom)
+
+
+def _t_test(difference: float, error: float, freedom: float) -> float:
+    # Deviations that are rounding alone count as none.
+    if error <= 1e-12:
+        return 1.0 if abs(difference) <= 1e-12 else 0.0
+    return float(2 * stats.t.sf(abs(difference) / error, freedom))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for their number (Holm 1979); NaN stays NaN and does not count.
+
+    Examples
+    --------
+    >>> from ldsu.bench.selection import holm
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    corrected = np.full(p.shape, np.nan)
+    order = np.argsort(p)[: int(np.isfinite(p).sum())]
+    factors = np.arange(order.size, 0, -1)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return corrected.tolist()
+
+
+def verdict(difference: float, p_value: float, level: float = 0.05) -> str:
+    """Say "ahead" or "behind" where the difference is clear at this level, else "no clear difference"."""
+    if not p_value < level:
+        return "no clear difference"
+    return "ahead" if difference > 0 else "behind"

@@ -1,0 +1,584 @@
+"""The results of an experiment in one SQLite file that survives a crash and serves several processes at once.
+
+Rows are written once, a batch in one transaction, with a write-ahead log: a process killed at any moment loses the
+batch in flight and nothing else. Tasks are claimed in the same file, so two runs on one store share the work.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import platform
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from ldsu import __version__
+from ldsu.bench.cells import Cell, Row, Task
+
+SCHEMA = 1
+# Marks the file as one of ours, in a field of its header that SQLite keeps for this.
+APPLICATION_ID = int.from_bytes(b"LDSU", "big")
+BUSY_SECONDS = 60.0
+# A claim of another host, whose processes cannot be looked up, is stale after this.
+STALE_SECONDS = 300.0
+
+KEY = tuple(field.name for field in fields(Cell))
+STAGES = ("shared", "features", "classifier", "score")
+COLUMNS = (
+    *KEY,
+    "map",
+    "accuracy",
+    "n_features",
+    *(f"seconds_{stage}" for stage in STAGES),
+    "peak_mib",
+    "seed",
+    "error",
+    "run",
+    "written_at",
+)
+
+TABLES = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE runs (id INTEGER PRIMARY KEY, started_at REAL, finished_at REAL, command TEXT, versions TEXT,
+                   jobs INTEGER, threads INTEGER);
+CREATE TABLE cells (data TEXT NOT NULL, split INTEGER NOT NULL, labels INTEGER NOT NULL, method TEXT NOT NULL,
+                    params TEXT NOT NULL, C REAL NOT NULL, fold INTEGER NOT NULL,
+                    map REAL, accuracy REAL, n_features INTEGER,
+                    {", ".join(f"seconds_{stage} REAL" for stage in STAGES)},
+                    peak_mib REAL, seed INTEGER, error TEXT, run INTEGER, written_at REAL,
+                    PRIMARY KEY ({", ".join(KEY)})) WITHOUT ROWID;
+CREATE TABLE tasks (data TEXT NOT NULL, split INTEGER NOT NULL, cells INTEGER NOT NULL DEFAULT 0, finished TEXT,
+                    PRIMARY KEY (data, split));
+CREATE TABLE claims (data TEXT NOT NULL, split INTEGER NOT NULL, pid INTEGER, started REAL, host TEXT,
+                     heartbeat REAL, memory INTEGER, doing TEXT, PRIMARY KEY (data, split));
+CREATE TABLE failures (data TEXT NOT NULL, split INTEGER NOT NULL, run INTEGER, at REAL, final INTEGER, error TEXT);
+CREATE TABLE costs (data TEXT NOT NULL, method TEXT NOT NULL, labels INTEGER NOT NULL, seconds_fit REAL,
+                    seconds_transform REAL, peak_mib REAL, run INTEGER, PRIMARY KEY (data, method, labels));
+CREATE TABLE pictures (data TEXT NOT NULL, method TEXT NOT NULL, json TEXT, PRIMARY KEY (data, method));
+"""
+
+
+class StoreError(OSError):
+    """The store cannot be used or written; the message is a sentence for the user."""
+
+
+class Count(NamedTuple):
+    """How many cells of a task or data set are there, how many of them hold an error, and when the last came."""
+
+    done: int
+    failed: int
+    last: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, told from a later one with the same number by its creation time."""
+
+    pid: int
+    started: float
+    host: str
+
+    @classmethod
+    def of(cls, pid: int) -> Owner:
+        """The process `pid` of this machine."""
+        return cls(pid, psutil.Process(pid).create_time(), this_host())
+
+    def is_here(self) -> bool:
+        """Whether it runs, or ran, on this machine."""
+        return self.host == this_host()
+
+    def is_alive(self) -> bool:
+        """Whether this very process still runs; only for one of this machine."""
+        try:
+            process = psutil.Process(self.pid)
+            # The clock the creation time comes from may be set by a moment.
+            return abs(process.create_time() - self.started) < 2 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+class Claim(NamedTuple):
+    """A task being worked on."""
+
+    task: Task
+    owner: Owner
+    heartbeat: float
+    memory: int
+    doing: str
+
+    def is_live(self, now: float) -> bool:
+        """Whether its owner still works on it."""
+        return self.owner.is_alive() if self.owner.is_here() else now - self.heartbeat < STALE_SECONDS
+
+
+class Store:
+    """Rows, claims and costs of one experiment.
+
+    Parameters
+    ----------
+    path : path-like
+        The SQLite file; two more lie beside it while it is open.
+    create : bool, default=True
+        Make it if it is not there. Otherwise that is an error.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self.path = Path(path)
+        if create:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        elif not self.path.exists():
+            raise StoreError(f"There is no store at {self.path} yet; make it with `ldsu bench run`.")
+        try:
+            self._db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorname == "SQLITE_NOTADB":
+                raise StoreError(f"{self.path} is not a store of results: it is no SQLite database.") from None
+            raise StoreError(f"The store {self.path} cannot be opened: {error}.") from error
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    # Set-up
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        if not self._is_ours():
+            with self._transaction():
+                # Another process may have made the tables while this one waited.
+                if not self._is_ours():
+                    for statement in TABLES.split(";"):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+        schema = self.meta("schema")
+        if schema != str(SCHEMA):
+            raise StoreError(
+                f"The store {self.path} has schema {schema}, but this version of ldsu reads schema {SCHEMA}; "
+                "name another file with --store."
+            )
+        self._use_write_ahead_log()
+
+    def _is_ours(self) -> bool:
+        """Whether the tables are there; False for an empty file, an error for any other database."""
+        if self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
+            return True
+        if self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+            raise StoreError(f"{self.path} is not a store of results: it is another kind of SQLite database.")
+        return False
+
+    def _use_write_ahead_log(self) -> None:
+        # SQLite does not wait for other processes when it changes the mode, so we do.
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of the body or nothing of it, with the right to write from the start."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                # A full disk has already rolled it back.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"The store {self.path} could not be written: {error}.") from error
+
+    def bind(self, name: str, text: str, protocol: Mapping[str, Any]) -> None:
+        """Keep the store for one experiment, and for one protocol, since rows of two would not compare.
+
+        Parameters
+        ----------
+        name, text : str
+            The experiment's name and TOML.
+        protocol : mapping
+            What may not change between runs, by name. A name not met before is added.
+        """
+        with self._transaction():
+            kept = self.meta("experiment")
+            if kept not in (None, name):
+                raise StoreError(
+                    f"The store {self.path} holds the experiment {kept!r}, not {name!r}; "
+                    "name another file with --store."
+                )
+            before = json.loads(self.meta("protocol") or "{}")
+            new = json.loads(json.dumps(protocol))
+            for key in before.keys() & new.keys():
+                if before[key] != new[key]:
+                    raise StoreError(
+                        f"The store {self.path} was made with {key} = {json.dumps(before[key])}, but the experiment "
+                        f"now says {json.dumps(new[key])}; set it back, or name another file with --store."
+                    )
+            for item in {"experiment": name, "toml": text, "protocol": json.dumps(before | new)}.items():
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", item)
+
+    def meta(self, key: str) -> str | None:
+        """A remark about the store: ``experiment``, ``toml``, ``protocol`` or ``schema``."""
+        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return found[0] if found else None
+
+    # Runs
+
+    def begin_run(self, command: str, jobs: int, threads: int) -> int:
+        """Note that a run starts, with the versions it uses; gives its number."""
+        with self._transaction():
+            return self._db.execute(
+                "INSERT INTO runs (started_at, command, versions, jobs, threads) VALUES (?, ?, ?, ?, ?)",
+                (time.time(), command, json.dumps(versions()), jobs, threads),
+            ).lastrowid  # type: ignore[return-value]  # an INSERT has one
+
+    def end_run(self, run: int) -> None:
+        """Note that a run came to its end."""
+        with self._transaction():
+            self._db.execute("UPDATE runs SET finished_at = ? WHERE id = ?", (time.time(), run))
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs so far, with `versions` as a dict."""
+        return [row | {"versions": json.loads(row["versions"])} for row in self._select("SELECT * FROM runs")]
+
+    # Cells
+
+    def add(self, rows: Iterable[Row], run: int) -> int:
+        """Write a batch, all of it or nothing; rows already there stay as they are. Gives the number written."""
+        now = time.time()
+        values = [_values(row, run, now) for row in rows]
+        marks = ", ".join("?" * len(COLUMNS))
+        with self._transaction():
+            return self._db.executemany(
+                f"INSERT OR IGNORE INTO cells ({', '.join(COLUMNS)}) VALUES ({marks})", values
+            ).rowcount
+
+    def merge(self, other: Store, data: Sequence[str]) -> int:
+        """Take over the cells of some data sets, and the runs that made them, from a store with the same protocol.
+
+        Rows already there stay as they are. Gives the number of rows added.
+        """
+        mine, theirs = (json.loads(store.meta("protocol") or "{}") for store in (self, other))
+        for key in mine.keys() & theirs.keys():
+            if mine[key] != theirs[key]:
+                raise StoreError(
+                    f"{other.path} was made with {key} = {json.dumps(theirs[key])}, but {self.path} with "
+                    f"{json.dumps(mine[key])}: their rows do not belong in one table."
+                )
+        where, values = _where({"data": list(data)})
+        before = self._db.total_changes
+        with self._transaction():
+            number = {}
+            for run in other._select(f"SELECT * FROM runs WHERE id IN (SELECT DISTINCT run FROM cells{where})", values):
+                columns = [name for name in run if name != "id"]
+                number[run["id"]] = self._db.execute(
+                    f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+                    [run[name] for name in columns],
+                ).lastrowid
+            rows = other._db.execute(f"SELECT {', '.join(COLUMNS)} FROM cells{where}", values)
+            at = COLUMNS.index("run")
+            self._db.executemany(
+                f"INSERT OR IGNORE INTO cells ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})",
+                ((*row[:at], number.get(row[at]), *row[at + 1 :]) for row in rows),
+            )
+        return self._db.total_changes - before - len(number)
+
+    def done_keys(self, task: Task) -> set[Cell]:
+        """The cells of a task that are there."""
+        query = f"SELECT {', '.join(KEY)} FROM cells WHERE data = ? AND split = ?"
+        return {Cell(*row) for row in self._db.execute(query, astuple(task))}
+
+    def rows(self, **filters: Any) -> Iterator[dict[str, Any]]:
+        """Rows in the order of their keys, as dicts by column.
+
+        Parameters
+        ----------
+        **filters
+            A column and the value it must have, a list of values it may have, or None.
+        """
+        where, values = _where(filters)
+        yield from self._select(f"SELECT {', '.join(COLUMNS)} FROM cells{where} ORDER BY {', '.join(KEY)}", values)
+
+    def counts(self, methods: Sequence[str] | None = None) -> dict[Task, Count]:
+        """Cells there per task, of all methods or of some."""
+        where, values = _where({} if methods is None else {"method": list(methods)})
+        query = f"SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells{where} GROUP BY data, split"
+        return {Task(data, split): Count(*rest) for data, split, *rest in self._db.execute(query, values)}
+
+    def forget_errors(self, tasks: Iterable[Task]) -> int:
+        """Remove the cells that hold an error, so that they are tried again. Gives their number."""
+        removed = 0
+        with self._transaction():
+            for task in tasks:
+                where = "WHERE data = ? AND split = ?"
+                gone = self._db.execute(f"DELETE FROM cells {where} AND error IS NOT NULL", astuple(task)).rowcount
+                if gone:
+                    self._db.execute(f"UPDATE tasks SET finished = NULL {where}", astuple(task))
+                removed += gone
+        return removed
+
+    # Tasks
+
+    def plan(self, cells: Mapping[Task, int]) -> None:
+        """Note how many cells each task will have, for those who look at the store alone."""
+        with self._transaction():
+            self._db.executemany(
+                "INSERT INTO tasks (data, split, cells) VALUES (?, ?, ?) "
+                "ON CONFLICT (data, split) DO UPDATE SET cells = excluded.cells",
+                [(*astuple(task), number) for task, number in cells.items()],
+            )
+
+    def planned(self) -> dict[Task, int]:
+        """Cells each task will have."""
+        return {Task(data, split): n for data, split, n in self._db.execute("SELECT data, split, cells FROM tasks")}
+
+    def finished(self) -> dict[Task, str]:
+        """For each task finished, what had been asked of it (see `finish`)."""
+        query = "SELECT data, split, finished FROM tasks WHERE finished IS NOT NULL"
+        return {Task(data, split): asked for data, split, asked in self._db.execute(query)}
+
+    def claim(self, task: Task, *, memory: int = 0, available: int | None = None) -> bool:
+        """Take a task for this process, unless a living one has it. False if it cannot be had now.
+
+        Parameters
+        ----------
+        task : Task
+            What to take.
+        memory : int
+            Bytes it will need. What others on this machine have claimed and not yet taken is not free.
+        available : int or None
+            Bytes free on this machine; None does not look at memory.
+
+        Raises
+        ------
+        MemoryError
+            If it does not fit and nobody else is working, so that waiting is no use.
+        """
+        now, me = time.time(), Owner.of(os.getpid())
+        with self._transaction():
+            others = [claim for claim in self.claims() if claim.owner != me and claim.is_live(now)]
+            if any(claim.task == task for claim in others):
+                return False
+            here = [claim for claim in others if claim.owner.is_here()]
+            if available is not None and memory > available - sum(map(_still_to_take, here)):
+                if any(claim.memory for claim in here):
+                    return False
+                raise MemoryError(
+                    f"{task.data}, split {task.split} needs about {memory / 2**30:.1f} GiB, but "
+                    f"{available / 2**30:.1f} GiB is available. "
+                    "Free some memory, or use a larger machine, and give the command again."
+                )
+            self._db.execute(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, '')",
+                (*astuple(task), me.pid, me.started, me.host, now, memory),
+            )
+        return True
+
+    def claims(self) -> list[Claim]:
+        """Tasks claimed, by living processes or dead ones."""
+        query = "SELECT data, split, pid, started, host, heartbeat, memory, doing FROM claims ORDER BY data, split"
+        return [
+            Claim(Task(data, split), Owner(pid, started, host), *rest)
+            for data, split, pid, started, host, *rest in self._db.execute(query)
+        ]
+
+    def live_claims(self) -> list[Claim]:
+        """Tasks that a living process works on."""
+        now = time.time()
+        return [claim for claim in self.claims() if claim.is_live(now)]
+
+    def heartbeat(self, doing: Mapping[int, str]) -> None:
+        """Say that processes of this machine live, and what each does."""
+        with self._transaction():
+            self._db.executemany(
+                "UPDATE claims SET heartbeat = ?, doing = ? WHERE pid = ? AND host = ?",
+                [(time.time(), text, pid, this_host()) for pid, text in doing.items()],
+            )
+
+    def release(self, task: Task) -> None:
+        """Give a task of this process back."""
+        with self._transaction():
+            self._release(task)
+
+    def finish(self, task: Task, asked: str) -> None:
+        """Give a task back as finished, noting what was asked, so that a larger grid will open it again."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO tasks (data, split, finished) VALUES (?, ?, ?) "
+                "ON CONFLICT (data, split) DO UPDATE SET finished = excluded.finished",
+                (*astuple(task), asked),
+            )
+            self._release(task)
+
+    def _release(self, task: Task) -> None:
+        self._db.execute(
+            "DELETE FROM claims WHERE data = ? AND split = ? AND pid = ? AND host = ?",
+            (*astuple(task), os.getpid(), this_host()),
+        )
+
+    def clear_stale(self) -> None:
+        """Drop the claims of processes that are no more."""
+        now = time.time()
+        with self._transaction():
+            stale = [claim for claim in self.claims() if not claim.is_live(now)]
+            self._db.executemany("DELETE FROM claims WHERE data = ? AND split = ?", [astuple(c.task) for c in stale])
+
+    # Failures
+
+    def add_failure(self, task: Task, run: int, error: str, *, final: bool) -> int:
+        """Note that a task broke down; `final` if this run gives it up. Gives how often it did in this run."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO failures VALUES (?, ?, ?, ?, ?, ?)", (*astuple(task), run, time.time(), final, error)
+            )
+            query = "SELECT COUNT(*) FROM failures WHERE data = ? AND split = ? AND run = ?"
+            return int(self._db.execute(query, (*astuple(task), run)).fetchone()[0])
+
+    def failures(self, run: int | None = None) -> list[dict[str, Any]]:
+        """What broke down in a run (or in any), oldest first: data, split, run, at, final, error."""
+        return list(self._select("SELECT * FROM failures WHERE ? IS NULL OR run = ? ORDER BY at", (run, run)))
+
+    # Costs and pictures
+
+    def add_cost(self, data: str, method: str, labels: int, cost: Mapping[str, float], run: int) -> None:
+        """Write what one stand-alone fit costs (seconds_fit, seconds_transform, peak_mib); what is there stays."""
+        figures = (float(cost[name]) for name in ("seconds_fit", "seconds_transform", "peak_mib"))
+        with self._transaction():
+            self._db.execute(
+                "INSERT OR IGNORE INTO costs VALUES (?, ?, ?, ?, ?, ?, ?)", (data, method, int(labels), *figures, run)
+            )
+
+    def costs(self) -> list[dict[str, Any]]:
+        """What stand-alone fits cost: data, method, labels, seconds_fit, seconds_transform, peak_mib, run."""
+        return list(self._select("SELECT * FROM costs ORDER BY data, method, labels"))
+
+    def add_picture(self, data: str, method: str, text: str) -> None:
+        """Keep a picture of the report (JSON), in place of an earlier one."""
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?)", (data, method, text))
+
+    def picture(self, data: str, method: str) -> str | None:
+        """A picture kept, or None."""
+        query = "SELECT json FROM pictures WHERE data = ? AND method = ?"
+        found = self._db.execute(query, (data, method)).fetchone()
+        return found[0] if found else None
+
+    # The whole
+
+    def check(self) -> list[str]:
+        """What SQLite finds wrong with the file; an empty list is good."""
+        try:
+            found = [row[0] for row in self._db.execute("PRAGMA integrity_check")]
+        except sqlite3.DatabaseError as error:
+            return [str(error)]
+        return [] if found == ["ok"] else found
+
+    def export_csv(self, path: str | os.PathLike[str], **filters: Any) -> int:
+        """Write rows to a CSV file, whole or not at all. Gives their number."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f"{path.name}.part", dir=path.parent)
+        number = 0
+        try:
+            with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                writer.writeheader()
+                for row in self.rows(**filters):
+                    writer.writerow(row)
+                    number += 1
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+        return number
+
+    def _select(self, query: str, values: Sequence[Any] = ()) -> Iterator[dict[str, Any]]:
+        cursor = self._db.execute(query, values)
+        names = [column[0] for column in cursor.description]
+        return (dict(zip(names, row, strict=True)) for row in cursor)
+
+
+def versions() -> dict[str, str]:
+    """What computes here, without importing it: packages and the kind of machine, not its name."""
+    packages = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
+    return {
+        "python": platform.python_version(),
+        **{name: metadata.version(package) for name, package in packages.items()},
+        "ldsu": __version__,
+        "platform": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+@cache
+def this_host() -> str:
+    """A sign for this machine that does not give its name away."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:16]
+
+
+def _values(row: Row, run: int, now: float) -> tuple[Any, ...]:
+    """A row in the order of COLUMNS, in types SQLite knows (it would keep a NumPy integer as bytes)."""
+    cell = row.cell
+    return (
+        *(cell.data, int(cell.split), int(cell.labels), cell.method, cell.params, float(cell.C), int(cell.fold)),
+        None if row.map is None else float(row.map),
+        None if row.accuracy is None else float(row.accuracy),
+        int(row.n_features),
+        *(float(row.seconds.get(stage, 0.0)) for stage in STAGES),
+        float(row.peak_mib),
+        int(row.seed),
+        row.error,
+        run,
+        now,
+    )
+
+
+def _where(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """A WHERE clause and its values."""
+    terms: list[str] = []
+    values: list[Any] = []
+    for column, wanted in filters.items():
+        if column not in COLUMNS:
+            raise ValueError(f"A store has no column {column!r}; it has {', '.join(COLUMNS)}.")
+        if wanted is None:
+            terms.append(f"{column} IS NULL")
+        elif isinstance(wanted, list | tuple | set | frozenset):
+            terms.append(f"{column} IN ({', '.join('?' * len(wanted))})")
+            values += wanted
+        else:
+            terms.append(f"{column} = ?")
+            values.append(wanted)
+    return (f" WHERE {' AND '.join(terms)}" if terms else ""), values
+
+
+def _still_to_take(claim: Claim) -> int:
+    """Bytes claimed and not yet used."""
+    try:
+        return max(0, claim.memory - psutil.Process(claim.owner.pid).memory_info().rss)
+    except psutil.Error:
+        return 0

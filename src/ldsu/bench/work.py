@@ -1,0 +1,175 @@
+"""What all settings of one split share, computed once: kernel, its decomposition, neighbours, projected graphs."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse
+
+from ldsu.bench.linalg import DenseAlgebra
+from ldsu.bench.protocol import Split
+from ldsu.graphs import (
+    clique_grams,
+    clique_grams_kernel,
+    graph_laplacian,
+    neighbor_weights,
+    scaled_clique_laplacian,
+)
+from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, settle_kernel
+from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
+from ldsu.spectrum import KernelBasis
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Training and test half in the coordinates of the kernel: ``K = B B^T``, ``K_test = B_test B^T``.
+
+    Attributes
+    ----------
+    basis : KernelBasis
+        Its coordinates are B (n x rank).
+    test : ndarray of shape (q, rank)
+        B_test.
+    K : ndarray of shape (n, n) or None
+        The kernel matrix, kept only where neighbours are those of the kernel's space.
+    """
+
+    basis: KernelBasis
+    test: np.ndarray
+    K: np.ndarray | None
+
+
+class SplitWork:
+    """The shared work of a split. Every piece is kept until its cache is full; settings come in an order that suits it.
+
+    Parameters
+    ----------
+    split : Split
+    kernel : str
+        The kernel of every method.
+    algebra : DenseAlgebra
+        Who multiplies and decomposes large matrices.
+    """
+
+    # Pieces of each kind to keep. A split's settings come sorted by bandwidth, then graph, so that few are needed.
+    KEEP = 2
+
+    def __init__(self, split: Split, kernel: str, algebra: DenseAlgebra) -> None:
+        self.split = split
+        self.kernel = kernel
+        self.algebra = algebra
+        self.in_kernel_space = kernel not in INPUT_SPACE_KERNELS
+        self._kept: dict[str, OrderedDict[Hashable, tuple[Any, float]]] = {}
+        self._used = 0.0
+
+    def once(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
+        """``make()``, or what it gave before for the same key; its time is added to what the caller relies on."""
+        kept = self._kept.setdefault(kind, OrderedDict())
+        if key not in kept:
+            while len(kept) >= self.KEEP:
+                kept.popitem(last=False)
+            before, start = self._used, time.perf_counter()
+            value = make()
+            # What `make` took from other pieces is already in `_used`; its own share is the rest.
+            inherited = self._used - before
+            kept[key] = (value, max(0.0, time.perf_counter() - start - inherited))
+        else:
+            kept.move_to_end(key)
+        value, seconds = kept[key]
+        self._used += seconds
+        return value
+
+    def take_seconds(self) -> float:
+        """Seconds of the shared pieces used since the last call, however often they were used before."""
+        seconds, self._used = self._used, 0.0
+        return seconds
+
+    def settled_kernel(self, gamma_scale: float) -> Kernel:
+        """The kernel with its bandwidth set from the training half."""
+        return self.once(
+            "kernel",
+            gamma_scale,
+            lambda: settle_kernel(self.split.X_train, kernel=self.kernel, gamma_scale=gamma_scale),
+        )
+
+    def coordinates(self, gamma_scale: float) -> Coordinates:
+        """Both halves in the coordinates of the kernel: the one decomposition that all kernel methods share."""
+
+        def make() -> Coordinates:
+            kernel = self.settled_kernel(gamma_scale)
+            K = kernel.train_matrix(self.split.X_train)
+            kept = K.copy() if self.in_kernel_space else None
+            basis = KernelBasis.from_kernel_matrix(K, kernel=kernel, eigh=self.algebra.eigh)
+            to_coordinates = basis.coordinates / basis.eigenvalues
+            test = self.algebra.dot(kernel(self.split.X_test, self.split.X_train), to_coordinates)
+            return Coordinates(basis, test, kept)
+
+        return self.once("coordinates", gamma_scale, make)
+
+    def neighbors(self, gamma_scale: float, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+        """Squared distances and indices of the nearest other training points, in the space of the kernel's methods."""
+        n = self.split.X_train.shape[0]
+        most = min(64, n - 1)
+        if n_neighbors > most:
+            raise ValueError(f"{n_neighbors} neighbours were asked for, but at most {most} are searched.")
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            if self.in_kernel_space:
+                K = self.coordinates(gamma_scale).K
+                assert K is not None
+                return kernel_neighbors(K, most)
+            return input_neighbors(self.split.X_train, most)
+
+        distances, indices = self.once("neighbors", gamma_scale if self.in_kernel_space else None, make)
+        return distances[:, :n_neighbors], indices[:, :n_neighbors]
+
+    def project(self, kind: str, gamma_scale: float, key: Hashable, make: Callable[[], Any]) -> np.ndarray:
+        """``B^T L B`` for the sparse matrix L that `make` gives."""
+        B = self.coordinates(gamma_scale).basis.coordinates
+
+        def product() -> np.ndarray:
+            return self.algebra.dot(B.T, make() @ B)
+
+        return self.once(kind, (gamma_scale, key), product)
+
+    def projected_cliques(self, gamma_scale: float, clique_size: int, theta: float) -> np.ndarray:
+        """``B^T L B`` for the local discriminant Laplacian L, in relative units."""
+
+        def laplacian() -> scipy.sparse.csr_array:
+            members = cliques(self.neighbors(gamma_scale, clique_size - 1)[1])
+            if self.in_kernel_space:
+                K = self.coordinates(gamma_scale).K
+                assert K is not None
+                grams = clique_grams_kernel(K, members)
+            else:
+                grams = self.once("grams", clique_size, lambda: clique_grams(self.split.X_train, members))
+            return scaled_clique_laplacian(grams, members, theta, relative=True)[0]
+
+        return self.project("cliques", gamma_scale, (clique_size, theta), laplacian)
+
+    def projected_neighbors(self, gamma_scale: float, n_neighbors: int) -> np.ndarray:
+        """``B^T L B`` for the Laplacian L of the plain neighbour graph."""
+
+        def laplacian() -> scipy.sparse.csr_array:
+            return graph_laplacian(neighbor_weights(self.neighbors(gamma_scale, n_neighbors)[1]))
+
+        return self.project("plain graph", gamma_scale, n_neighbors, laplacian)
+
+    def projected_heat(self, gamma_scale: float, n_neighbors: int, heat_scale: float) -> tuple[np.ndarray, np.ndarray]:
+        """``B^T L B`` and ``B^T D B`` for the neighbour graph with heat-kernel weights."""
+
+        def weights() -> scipy.sparse.csr_array:
+            D2, indices = self.neighbors(gamma_scale, n_neighbors)
+            return neighbor_weights(indices, np.exp(-D2 / (heat_scale * (D2.mean() or 1.0))))
+
+        key = (n_neighbors, heat_scale)
+        BLB = self.project("heat graph", gamma_scale, key, lambda: graph_laplacian(weights()))
+        BDB = self.project("heat degrees", gamma_scale, key, lambda: scipy.sparse.diags_array(weights().sum(axis=1)))
+        return BLB, BDB

@@ -1,0 +1,209 @@
+"""A process that computes: it claims tasks in the store, runs them, and writes each batch of rows as it comes.
+
+`ldsu.bench.runner` starts it with a pickled `Job` on standard input and reads a JSON message a line from its standard
+output. It lives no longer than its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ldsu.bench.cells import Task
+from ldsu.bench.spec import Experiment
+from ldsu.bench.store import Store, StoreError
+
+# How long an idle worker waits before it looks for work again.
+PAUSE_SECONDS = 0.5
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is told.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What to compute.
+    engine : str
+        Module that computes it.
+    store : str
+        File of the results.
+    run : int
+        Number of the run in the store.
+    tasks : tuple of Task
+        Tasks to choose from, the ones to begin with first.
+    asked : dict
+        What is asked of each task, for `Store.finish`.
+    parent : int
+        Process that started the worker.
+    device : str or None
+        Passed to the engine if it is given.
+    cost : tuple or None
+        Instead of working on tasks, measure this one cost.
+    """
+
+    experiment: Experiment
+    engine: str
+    store: str
+    run: int
+    tasks: tuple[Task, ...]
+    asked: dict[Task, str]
+    parent: int
+    device: str | None = None
+    cost: Any = None
+
+
+Say = Callable[..., None]
+
+
+def work(job: Job, say: Say) -> None:
+    """Take one task after the other until all are finished or given up."""
+    engine = import_module(job.engine)
+    with Store(job.store, create=False) as store:
+        while True:
+            left = _tasks_left(job, store)
+            if not left:
+                return
+            task = _take(job, engine, store, left, say)
+            if task is not None:
+                _run(job, engine, store, task, say)
+                gc.collect()
+            elif _tasks_left(job, store) == left:
+                say("wait")
+                time.sleep(PAUSE_SECONDS)
+
+
+def measure_cost(job: Job, say: Say) -> None:
+    """Measure one stand-alone fit in this process, which has done nothing else."""
+    say("cost", cost=dict(import_module(job.engine).measure_cost(job.experiment, job.cost)))
+
+
+def _tasks_left(job: Job, store: Store) -> list[Task]:
+    """Tasks neither finished nor given up in this run; those that took a worker down with them come last."""
+    finished = store.finished()
+    failures = [(Task(failure["data"], failure["split"]), failure["final"]) for failure in store.failures(job.run)]
+    given_up = {task for task, final in failures if final}
+    crashed = {task for task, _ in failures}
+    left = [task for task in job.tasks if finished.get(task) != job.asked[task] and task not in given_up]
+    return sorted(left, key=lambda task: task in crashed)
+
+
+def _take(job: Job, engine: Any, store: Store, left: list[Task], say: Say) -> Task | None:
+    """Claim the first task that nobody has and that fits in memory."""
+    from ldsu.memory import available_memory
+
+    for task in left:
+        memory, available = 0, None
+        if hasattr(engine, "task_memory"):
+            memory, available = int(engine.task_memory(job.experiment, task)), available_memory()
+        try:
+            claimed = store.claim(task, memory=memory, available=available)
+        except MemoryError as error:
+            _fail(job, store, task, str(error), say)
+            continue
+        if claimed:
+            # It may have been finished by its last owner since we looked.
+            if task in _tasks_left(job, store):
+                return task
+            store.release(task)
+    return None
+
+
+def _run(job: Job, engine: Any, store: Store, task: Task, say: Say) -> None:
+    done = store.done_keys(task)
+    total = engine.count_cells(job.experiment, task)
+    say("take", task=task)
+    start = time.perf_counter()
+    try:
+        progress = lambda text: say("doing", task=task, text=text)  # noqa: E731
+        options = {} if job.device is None else {"device": job.device}
+        for rows in engine.run_task(job.experiment, task, done.__contains__, progress, **options):
+            written = store.add(rows, job.run)
+            say("batch", task=task, cells=written, failed=sum(row.error is not None for row in rows))
+    except StoreError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        sentence = str(error) if isinstance(error, MemoryError) and str(error) else f"{type(error).__name__}: {error}"
+        _fail(job, store, task, sentence, say, traceback.format_exc())
+        store.release(task)
+        return
+    present = len(store.done_keys(task))
+    if present < total:
+        _fail(job, store, task, f"It ended with {present} cells, but {total} were announced.", say)
+        store.release(task)
+        return
+    store.finish(task, job.asked[task])
+    say("finish", task=task, seconds=time.perf_counter() - start)
+
+
+def _fail(job: Job, store: Store, task: Task, error: str, say: Say, details: str = "") -> None:
+    store.add_failure(task, job.run, details or error, final=True)
+    say("fail", task=task, error=error)
+
+
+def _live_no_longer_than(parent: int) -> None:
+    """End this process as soon as its parent is no more, whatever it is doing."""
+    if sys.platform == "linux":
+        # A thread would not do alone: some LAPACK calls hold the interpreter's lock for minutes.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    def watch() -> None:
+        os.read(sys.stdin.fileno(), 1)  # the parent writes no more: this returns when it is gone
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> int:
+    """Read a `Job` from standard input, do it, and write messages to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    faulthandler.enable()
+    # Whatever is printed here must not mix with the messages.
+    messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def say(event: str, **details: Any) -> None:
+        if "task" in details:
+            details["task"] = [details["task"].data, details["task"].split]
+        with lock:
+            print(json.dumps({"event": event, **details}), file=messages, flush=True)
+
+    job: Job = pickle.load(sys.stdin.buffer)
+    _live_no_longer_than(job.parent)
+    try:
+        (work if job.cost is None else measure_cost)(job, say)
+    except Exception as error:
+        traceback.print_exc()
+        say(
+            "broken",
+            error=str(error) if isinstance(error, OSError | MemoryError) else f"{type(error).__name__}: {error}",
+        )
+        return 1
+    say("end")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # The threads and caches of numerical libraries have nothing to clean up, and some hang when they try.
+    os._exit(code)

@@ -1,0 +1,319 @@
+"""The command line. Whatever takes time to import is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ldsu import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ldsu.bench.spec import Experiment
+    from ldsu.bench.store import Store
+
+if find_spec("rich") is None:
+    raise ModuleNotFoundError("No module named 'rich'", name="rich")
+
+
+def _examples(*lines: str) -> str:
+    """The end of a help text; the first sign keeps click from filling the lines."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+class _Group(click.Group):
+    """A group whose commands end with one sentence where our code raises an error meant for the user."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; code 2 for what was asked wrongly, 1 for what the machine refused."""
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError, MemoryError) as error:
+            if isinstance(error, BrokenPipeError) or ctx.params.get("debug"):
+                raise
+            sentence = str(error) or type(error).__name__
+            click.echo(f"Error: {sentence}", err=True)
+            ctx.exit(2 if isinstance(error, ValueError) else 1)
+        except KeyboardInterrupt:
+            ctx.exit(130)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    epilog=_examples(
+        "ldsu data list",
+        "ldsu bench run table1-quick",
+        "ldsu bench status table1-quick",
+        "ldsu bench report table1-quick --out report",
+    ),
+)
+@click.version_option(__version__, prog_name="ldsu", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+def cli(debug: bool) -> None:
+    """Features from many samples and few labels: data sets and experiments."""
+
+
+@cli.group()
+def bench() -> None:
+    """Run experiments, see how far they are, report them."""
+
+
+@cli.group()
+def data() -> None:
+    """List data sets and fetch them."""
+
+
+def _store_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--store",
+        "store_path",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="File of the results.  [default: runs/NAME.sqlite]",
+    )(command)
+
+
+@bench.command(
+    "run",
+    epilog=_examples(
+        "ldsu bench run experiments/table1-quick.toml",
+        "ldsu bench run table1 --jobs 4",
+        "ldsu bench run table1 --only usps --only yaleb/log:0",
+        'ldsu bench run table1 --only "LDSU truncate"',
+    ),
+)
+@click.argument("file")
+@_store_option
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Worker processes.  [default: number of cores]")
+@click.option("--only", multiple=True, metavar="KEY", help="A data set (usps), a split of it (usps:0) or a method.")
+@click.option("--device", metavar="NAME", help="Where large matrices are decomposed: cpu or cuda.  [default: cpu]")
+@click.option("--retry", is_flag=True, help="Try cells again that ended with an error.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
+def bench_run(
+    file: str,
+    store_path: Path | None,
+    jobs: int | None,
+    only: tuple[str, ...],
+    device: str | None,
+    retry: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Compute the cells of an experiment that are not there yet.
+
+    FILE is a TOML file, or the name of one in ./experiments. Stop it with Ctrl-C, or lose power: the same command
+    continues where it was. Several runs may share one store; one that finds all tasks taken waits for the others.
+
+    Exit code: 0 all cells are there, 1 some failed, 2 wrong usage, 130 interrupted.
+    """
+    experiment = _experiment(file)
+    from ldsu.bench import runner
+
+    summary = runner.run(
+        experiment,
+        store_path or runner.default_store(experiment.name),
+        jobs=jobs,
+        only=only,
+        device=device,
+        retry=retry,
+        quiet=quiet,
+        json=as_json,
+        command=" ".join(["ldsu", *sys.argv[1:]]),
+    )
+    sys.exit(summary.exit_code)
+
+
+@bench.command(
+    "status",
+    epilog=_examples(
+        "ldsu bench status",
+        "ldsu bench status table1-quick",
+        "ldsu bench status --store elsewhere/table1.sqlite --json",
+    ),
+)
+@click.argument("file", required=False)
+@_store_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> None:
+    """Show how far an experiment is, or without FILE all those under ./runs."""
+    from ldsu.bench.status import status_of_store, status_of_stores
+
+    if file is not None:
+        # The name alone decides: a status need not wait for the libraries that read the experiment.
+        name = _find_experiment(file).stem
+        store_path = store_path or Path("runs") / f"{name}.sqlite"
+    elif store_path is None:
+        stores = sorted(Path("runs").glob("*.sqlite"))
+        if not stores:
+            raise click.UsageError("There is no store under ./runs yet; make one with `ldsu bench run FILE`.")
+        table = status_of_stores(stores)
+        _print_status(table, as_json, f"Stores under {Path('runs').resolve().name}/")
+        return
+    from ldsu.bench.store import Store
+
+    with Store(store_path, create=False) as store:
+        _print_status(status_of_store(store), as_json, f"{store.meta('experiment') or 'empty'}: {store.path}")
+        if not as_json:
+            _print_running(store)
+
+
+@bench.command(
+    "merge",
+    epilog=_examples(
+        "ldsu bench merge table1 elsewhere/usps.sqlite elsewhere/faces.sqlite",
+    ),
+)
+@click.argument("file")
+@click.argument("stores", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_store_option
+def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) -> None:
+    """Add the cells of other stores, made by the same protocol elsewhere, to the store of an experiment.
+
+    Cells already there stay as they are, and nothing is taken that the experiment has no data set for.
+    """
+    experiment = _experiment(file)
+    from ldsu.bench import runner
+    from ldsu.bench.store import Store
+
+    with Store(store_path or runner.default_store(experiment.name)) as store:
+        store.bind(experiment.name, experiment.path.read_text(encoding="utf-8"), runner.protocol(experiment))
+        for path in stores:
+            with Store(path, create=False) as other:
+                added = store.merge(other, [spec.key for spec in experiment.data])
+            click.echo(f"{added:,} cells from {path}")
+
+
+@bench.command(
+    "report",
+    epilog=_examples(
+        "ldsu bench report table1-quick --out report",
+    ),
+)
+@click.argument("file")
+@_store_option
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder.  [default: runs/NAME]")
+@click.option("--pictures/--no-pictures", default=True, help="Draw the features in the plane; minutes the first time.")
+def bench_report(file: str, store_path: Path | None, out: Path | None, pictures: bool) -> None:
+    """Write the report of an experiment: HTML, Markdown, CSV and LaTeX.
+
+    It can be written at any time; what is not computed yet is left out.
+    """
+    experiment = _experiment(file)
+    from ldsu.bench import report, runner
+    from ldsu.bench.store import Store
+
+    with Store(store_path or runner.default_store(experiment.name), create=False) as store:
+        out = out or runner.default_store(experiment.name).with_suffix("")
+        with _console(stderr=True).status("") as status:
+            written = report.write_report(experiment, store, out, pictures=pictures, progress=status.update)
+        report.print_table(experiment, store, _console())
+    for what, path in written.items():
+        click.echo(f"{what:<10} {path}")
+
+
+@data.command("list")
+def data_list() -> None:
+    """List the data sets, with size, preprocessings and rights."""
+    from rich.table import Table
+
+    from ldsu.datasets import DATASETS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "samples", "classes", "preprocessings", "licence"):
+        table.add_column(column, justify="right" if column in ("samples", "classes") else "left", overflow="fold")
+    for name, info in DATASETS.items():
+        sizes = info.class_sizes
+        table.add_row(name, f"{sum(sizes):,}", str(len(sizes)), ", ".join(info.preprocessings), info.licence)
+    _console().print(table)
+
+
+@data.command(
+    "fetch",
+    epilog=_examples(
+        "ldsu data fetch usps umist",
+    ),
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def data_fetch(names: tuple[str, ...]) -> None:
+    """Load data sets, downloading those that are neither in LDSU_DATA nor in the cache."""
+    from ldsu.datasets import DATASETS, load
+
+    unknown = [name for name in names if name not in DATASETS]
+    if unknown:
+        raise ValueError(f"There is no data set {unknown[0]!r}. There are {', '.join(DATASETS)}.")
+    for name in names:
+        dataset = load(name)
+        click.echo(f"{name}: {len(dataset.y):,} samples of {len(dataset.classes)} classes")
+
+
+def _find_experiment(file: str) -> Path:
+    """The file itself, or the one of that name under ./experiments."""
+    for path in (Path(file), Path("experiments") / f"{file}.toml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in Path("experiments").glob("*.toml")))
+    hint = f"./experiments has {known}" if known else "there is no folder ./experiments here"
+    raise click.UsageError(f"There is no experiment {file}; {hint}.")
+
+
+def _experiment(file: str) -> Experiment:
+    path = _find_experiment(file)
+    from ldsu.bench.spec import load_experiment
+
+    return load_experiment(path)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, stderr=stderr)
+
+
+def _print_status(rows: Iterable[dict[str, Any]], as_json: bool, title: str) -> None:
+    rows = list(rows)
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, title=Text(title), title_justify="left", title_style="bold")
+    table.add_column(next(iter(rows[0])) if rows else "data")
+    for column in ("cells", "", "failed", "running", "last written"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        done, total = row["done"], row["total"]
+        share = f"{100 * done // total}%" if total else ""
+        style = "green" if total and done >= total and not row["failed"] else ""
+        name, last = str(next(iter(row.values()))), _ago(row["last_written"])
+        cells = f"{done:,} / {total:,}" if total else f"{done:,}"
+        table.add_row(name, cells, share, f"{row['failed']:,}", str(row["running"]), last, style=style)
+    _console().print(table)
+
+
+def _print_running(store: Store) -> None:
+    console = _console()
+    for claim in store.live_claims():
+        doing = f": {claim.doing}" if claim.doing else ""
+        console.print(f"running {claim.task.data}, split {claim.task.split}{doing}", markup=False)
+    runs = store.runs()
+    failures = [f for f in store.failures(runs[-1]["id"]) if f["final"]] if runs else []
+    for failure in failures:
+        last = failure["error"].strip().splitlines()[-1]
+        console.print(f"failed {failure['data']}, split {failure['split']}: {last}", markup=False, style="red")
+
+
+def _ago(moment: float | None) -> str:
+    from ldsu.bench.progress import in_words
+
+    return "" if moment is None else f"{in_words(max(0.0, time.time() - moment))} ago"

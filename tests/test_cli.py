@@ -1,0 +1,198 @@
+"""The command line: quick to answer, one sentence for an error, and what it says is so."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ldsu
+from ldsu.bench.cells import Cell, Row, Task
+from ldsu.bench.store import Store
+from ldsu.cli import cli
+
+EXPERIMENT = """
+[protocol]
+repetitions = 1
+labels = [3]
+C = [1.0]
+
+[[data]]
+name = "digits"
+rows = 120
+
+[[method]]
+family = "KPCA"
+"""
+
+
+def ldsu_command(*arguments, environment=None):
+    return subprocess.run(
+        [sys.executable, "-m", "ldsu", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | (environment or {}),
+    )
+
+
+def call(*arguments):
+    return CliRunner().invoke(cli, arguments, prog_name="ldsu")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "small.toml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+@pytest.fixture
+def half_done(folder):
+    with Store(folder / "runs" / "small.sqlite") as store:
+        store.bind("small", EXPERIMENT, {})
+        store.plan({Task("digits", 0): 2})
+        store.add([Row(Cell("digits", 0, 3, "KPCA", "{}", 1.0, -1), None, None, 0, error="no score")], 1)
+        run = store.begin_run("ldsu bench run small", 1, 1)
+        store.add_failure(Task("digits", 0), run, "Traceback\nArithmeticError: three", final=True)
+        store.claim(Task("digits", 0))
+        store.heartbeat({os.getpid(): "digits, KPCA"})
+        yield folder
+
+
+def test_help_and_version_answer_without_the_numerical_libraries():
+    code = (
+        "import sys\nfrom ldsu.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end:\n"
+        "    print(end.code, sorted({'numpy', 'scipy', 'sklearn', 'pandas', 'rich'} & set(sys.modules)))"
+    )
+    for option in ("--help", "--version"):
+        done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, timeout=30)
+        assert done.stdout.endswith("0 []\n"), done.stderr
+    assert done.stdout.startswith(f"ldsu {ldsu.__version__}\n")
+
+
+def test_help_answers_at_once():
+    def seconds(*arguments):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - start
+
+    # Against the interpreter itself, since the machine may be busy.
+    bare = min(seconds("-c", "pass") for _ in range(3))
+    assert min(seconds("-m", "ldsu", "--help") for _ in range(3)) < 0.4 + bare
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["bench"], ["bench", "run"], ["bench", "status"], ["bench", "report"], ["data"]]
+)
+def test_every_command_has_help(command):
+    result = call(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage: ldsu" in result.output
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_it_says_how_to_install_it(package, tmp_path):
+    hide = f"import sys\nsys.modules[{package!r}] = None\nfrom ldsu.__main__ import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", hide, "--help"], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Install the command line with: pip install 'ldsu[cli]'\n"
+
+
+def test_an_unknown_experiment_names_those_there_are(folder):
+    result = call("bench", "run", "large")
+    assert result.exit_code == 2
+    assert "There is no experiment large; ./experiments has small." in result.output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("repetitions = 1", "repetitions = 0", "repetitions = 0"), ("[protocol]", "[protocol", "not valid TOML")],
+)
+def test_a_wrong_experiment_is_one_sentence(folder, old, new, said):
+    path = folder / "experiments" / "small.toml"
+    path.write_text(EXPERIMENT.replace(old, new))
+    result = call("bench", "run", "small")
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: ")
+    assert said in result.output
+    assert result.output.count("\n") == 1
+    assert isinstance(call("--debug", "bench", "run", "small").exception, ValueError)
+
+
+def test_a_file_that_is_no_store_is_one_sentence(folder):
+    Path("notes.txt").write_text("notes" * 1000)
+    result = call("bench", "status", "small", "--store", "notes.txt")
+    assert result.exit_code == 1
+    assert result.output == "Error: notes.txt is not a store of results: it is no SQLite database.\n"
+
+
+def test_jobs_below_one_is_a_usage_error(folder):
+    assert call("bench", "run", "small", "--jobs", "0").exit_code == 2
+
+
+def test_an_experiment_is_run_by_name_and_its_status_shown(folder):
+    done = ldsu_command("bench", "run", "small", "--jobs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[0]["event"] == "start"
+    assert events[-1]["cells_done"] == events[-1]["cells_total"] > 0
+    with Store(folder / "runs" / "small.sqlite") as store:
+        assert store.runs()[0]["command"] == "ldsu bench run small --jobs 1 --json"
+        assert store.meta("toml") == EXPERIMENT
+        assert all(0 < row["map"] <= 1 for row in store.rows())
+    (row,) = json.loads(call("bench", "status", "small", "--json").output)
+    assert (row["data"], row["done"], row["failed"], row["running"]) == ("digits", row["total"], 0, 0)
+    report = call("bench", "report", "small", "--no-pictures")
+    assert report.exit_code == 0, report.output
+    assert "KPCA" in report.output
+    assert "html       runs/small/index.html\n" in report.output
+    assert (folder / "runs" / "small" / "index.html").stat().st_size > 1000
+
+
+def test_status_shows_cells_failures_and_what_is_running(half_done):
+    output = call("bench", "status", "small").output
+    assert "digits  1 / 2  50%" in output
+    assert "running digits, split 0: digits, KPCA" in output
+    assert "failed digits, split 0: ArithmeticError: three" in output
+
+
+def test_status_without_a_file_lists_the_stores(half_done):
+    assert "small  1 / 2" in call("bench", "status").output
+    (row,) = json.loads(call("bench", "status", "--json").output)
+    assert (row["store"], row["done"], row["total"], row["failed"], row["running"]) == ("small", 1, 2, 1, 1)
+
+
+def test_status_without_any_store_says_how_to_make_one(folder):
+    result = call("bench", "status")
+    assert result.exit_code == 2
+    assert "ldsu bench run FILE" in result.output
+    assert "There is no store at runs/small.sqlite yet" in call("bench", "status", "small").output
+
+
+def test_data_are_listed_and_fetched():
+    listed = call("data", "list").output
+    assert "digits" in listed
+    assert "1,797" in listed
+    assert call("data", "fetch", "digits").output == "digits: 1,797 samples of 10 classes\n"
+    unknown = call("data", "fetch", "digits", "numbers")
+    assert unknown.exit_code == 2
+    assert "There is no data set 'numbers'" in unknown.output
+
+
+def test_the_package_gives_what_it_lists_when_it_is_asked():
+    code = (
+        "import sys, ldsu\nassert 'sklearn' not in sys.modules\nfrom ldsu import *\n"
+        "assert LDSU is ldsu.methods.ldsu.LDSU\n"
+        "assert set(ldsu.__all__) <= set(dir(ldsu)) & set(globals())\n"
+        "print(ldsu.kernels.__name__, hasattr(ldsu, 'nothing'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "ldsu.kernels False\n", done.stderr

@@ -1,0 +1,191 @@
+"""The shared way of an experiment gives what independent fits give."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import SVC
+
+from ldsu import BlockScaler
+from ldsu.bench import engine
+from ldsu.bench.cells import Task
+from ldsu.bench.families import FAMILIES
+from ldsu.bench.linalg import DenseAlgebra, algebra_on
+from ldsu.bench.protocol import few_labels, folds, label_order, load_split
+from ldsu.bench.spec import load_experiment
+from ldsu.bench.work import SplitWork
+
+FILE = """
+[protocol]
+repetitions = 2
+C = [1e-2, 1, 1e2]
+labels = [1, 3]
+[[data]]
+name = "digits"
+rows = 160
+{kernel}
+[[method]]
+name = "{method}"
+{grid}
+"""
+FEATURES = [name for name, family in FAMILIES.items() if family.features is not None and name != "UMAP"]
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    def make(method, grid="", kernel=""):
+        path = tmp_path / "small.toml"
+        path.write_text(FILE.format(method=method, grid=grid, kernel=kernel and f'kernel = "{kernel}"'))
+        return load_experiment(path)
+
+    return make
+
+
+def run(experiment, split=0, done=lambda cell: False):
+    return [row for rows in engine.run_task(experiment, Task("digits", split), done, lambda text: None) for row in rows]
+
+
+def mean_precision(y, scores):
+    return np.mean([average_precision_score(y == label, scores[:, label]) for label in np.unique(y)])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "chi2"])
+@pytest.mark.parametrize("name", FEATURES)
+def test_shared_features_score_as_an_independent_fit_does(name, kernel, experiment):
+    small = experiment(name, kernel=kernel)
+    split = load_split(small, "digits", 0)
+    family = FAMILIES[name]
+    params = {key: value for key, value in family.defaults.items() if key != "C"}
+    for row in run(small):
+        if row.cell.fold >= 0 or row.cell.C != 1:
+            continue
+        y = few_labels(split, row.cell.labels)
+        if name == "SVM-RBF":
+            scores = (
+                family.estimator({**params, "C": 1.0}, kernel).fit(split.X_train, y).decision_function(split.X_test)
+            )
+        else:
+            unit = np.abs(split.X_train).max() if name == "EnFS" else 1.0
+            features = family.estimator(params, kernel).fit(split.X_train / unit, y)
+            Z, Z_new = features.transform(split.X_train / unit), features.transform(split.X_test / unit)
+            scaler = BlockScaler().fit(Z)
+            machine = OneVsRestClassifier(SVC(kernel="linear", C=1.0, max_iter=10_000))
+            machine.fit(scaler.transform(Z[y >= 0]), y[y >= 0])
+            scores = machine.decision_function(scaler.transform(Z_new))
+        assert row.error is None
+        assert row.map == pytest.approx(mean_precision(split.y_test, scores), abs=2e-3), row.cell
+
+
+def test_scores_do_not_depend_on_the_order_in_which_a_task_is_run(experiment):
+    grid = "[method.grid]\ngamma_scale = [1, 2, 4]\nlam = [0.1, 10]\nn_components = [0.2, 0.6]"
+    small = experiment("LDSU truncate", grid)
+    whole = {row.cell: row.map for row in run(small)}
+    half = set(list(whole)[::3])
+    rest = {row.cell: row.map for row in run(small, done=half.__contains__)}
+    assert set(whole) - half <= set(rest)
+    assert all(whole[cell] == pytest.approx(score, abs=1e-9) for cell, score in rest.items())
+
+
+def test_a_task_has_as_many_rows_as_announced_and_none_twice(experiment):
+    for name in ("LDSU", "KDA", "LabelSpreading", "SelfTraining"):
+        small = experiment(name, "[method.honest]\n" + ("strength = [1, 10]" if name == "LDSU" else ""))
+        rows = run(small)
+        assert len({row.cell for row in rows}) == len(rows) == engine.count_cells(small, Task("digits", 0))
+        assert {row.cell.fold for row in rows if row.cell.labels == 3} == {-1, 0, 1, 2}
+        assert {row.cell.fold for row in rows if row.cell.labels == 1} == {-1}
+        assert all(0 < row.map <= 1 and 0 <= row.accuracy <= 1 and row.seed == 0 and row.peak_mib > 0 for row in rows)
+
+
+def test_classifiers_of_other_kinds_score_as_they_do_alone(experiment):
+    for name in ("LabelSpreading", "SelfTraining"):
+        small = experiment(name)
+        split = load_split(small, "digits", 0)
+        for row in run(small):
+            y = few_labels(split, row.cell.labels)
+            family = FAMILIES[name]
+            scores = family.scores(split.X_train, y, split.X_test, family.defaults, 0)
+            assert row.map == pytest.approx(mean_precision(split.y_test, scores))
+            assert row.accuracy == np.mean(scores.argmax(axis=1) == split.y_test)
+
+
+def test_a_setting_that_fails_becomes_rows_with_the_reason(experiment, monkeypatch):
+    def fail(*arguments):
+        raise ValueError("no such luck")
+
+    monkeypatch.setitem(FAMILIES, "KDA", type(FAMILIES["KDA"])(**{**vars(FAMILIES["KDA"]), "features": fail}))
+    rows = run(experiment("KDA"))
+    assert rows
+    assert all(row.map is None and "no such luck" in row.error for row in rows)
+
+
+def test_test_labels_are_read_for_scores_alone(experiment, monkeypatch):
+    # With other test labels every cross-validation row is the same.
+    small = experiment("LDSU", "[method.honest]\nstrength = [1, 10]")
+    split = load_split(small, "digits", 0)
+    before = {row.cell: row.map for row in run(small) if row.cell.fold >= 0}
+    shuffled = type(split)(**{**vars(split), "y_test": np.roll(split.y_test, 7)})
+    monkeypatch.setattr(engine, "load_split", lambda *arguments: shuffled)
+    assert {row.cell: row.map for row in run(small) if row.cell.fold >= 0} == before
+
+
+def test_halves_share_no_row_and_labels_are_nested(experiment):
+    split = load_split(experiment("KDA"), "digits", 1)
+    assert len(split.y_train) == len(split.y_test) == 80
+    assert not {row.tobytes() for row in split.X_train} & {row.tobytes() for row in split.X_test}
+    few, more = few_labels(split, 1), few_labels(split, 3)
+    assert np.bincount(few[few >= 0]).tolist() == [1] * 10
+    assert np.bincount(more[more >= 0]).tolist() == [3] * 10
+    assert np.all((few < 0) | (more == few))
+
+
+def test_repetitions_differ_and_repeat_exactly(experiment):
+    small = experiment("KDA")
+    first, again, second = (load_split(small, "digits", split) for split in (0, 0, 1))
+    assert np.array_equal(first.X_train, again.X_train)
+    assert np.array_equal(first.order, again.order)
+    assert not np.array_equal(first.X_train, second.X_train)
+
+
+def test_folds_hide_each_label_once():
+    y = np.repeat(np.arange(4), 9)
+    order = label_order(y, 0)
+    few = np.where(order < 5, y, -1)
+    parts = folds(few, 5, 3, seed=0)
+    assert np.array_equal(np.sort(np.concatenate([held_out for _, held_out in parts])), np.flatnonzero(few >= 0))
+    for fewer, held_out in parts:
+        assert np.all(fewer[held_out] == -1)
+        assert np.sum(fewer >= 0) + held_out.size == 20
+    assert folds(few, 2, 3, seed=0) == []
+
+
+def test_shared_pieces_are_made_once(experiment):
+    made = []
+
+    class Counting(DenseAlgebra):
+        def eigh(self, A):
+            made.append(A.shape)
+            return super().eigh(A)
+
+    split = load_split(experiment("KDA"), "digits", 0)
+    work = SplitWork(split, "rbf", Counting())
+    for _ in range(3):
+        work.coordinates(2.0)
+        work.projected_cliques(2.0, 3, 0.1)
+        assert work.take_seconds() > 0  # every user is told what the shared pieces cost
+    assert len(made) == 1
+    work.coordinates(1.0)
+    assert len(made) == 2
+
+
+def test_an_unknown_device_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"device = 'tpu'.*cpu, cuda"):
+        algebra_on("tpu")
+
+
+def test_a_stand_alone_fit_is_measured(experiment):
+    small = experiment("LDSU")
+    (item,) = engine.cost_tasks(small)
+    assert item == ("digits", "LDSU", 3)
+    cost = engine.measure_cost(small, item)
+    assert cost["seconds_fit"] > 0
+    assert cost["seconds_transform"] > 0

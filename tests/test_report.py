@@ -1,0 +1,545 @@
+"""The report: what it says is what the rows say, it survives odd inputs, and it works in a browser."""
+
+import csv
+import dataclasses
+import html
+import html.parser
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from bench_rows import GRIDS, make_experiment, make_rows, make_store, row
+from ldsu.bench import protocol
+from ldsu.bench.cells import canonical
+from ldsu.bench.paper import paper_score
+from ldsu.bench.report import figures, pictures, print_table, svg, text, write_report
+from ldsu.bench.report.summary import Summary
+from ldsu.bench.selection import Choice, Setting, group_rows, honest, oracle
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+HOSTILE = '</script><script>document.title = "taken"</script> 50% & a_b | $x$ "quoted"'
+
+
+def small_experiment(**changes):
+    """Digits, which come with scikit-learn and get a picture, and UMIST, which the paper has."""
+    experiment = make_experiment(data=("digits", "umist"), labels=(1, 3, 10), figures={"pictures": ["digits"]})
+    few = dataclasses.replace(experiment.data[0], rows=240)
+    return dataclasses.replace(experiment, data=(few, experiment.data[1]), **changes)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    experiment = small_experiment()
+    rows = make_rows(experiment)
+    store = make_store(folder / "store.sqlite", experiment, rows)
+    said = []
+    paths = write_report(experiment, store, folder / "out", progress=said.append)
+    return {"experiment": experiment, "rows": rows, "store": store, "paths": paths, "said": said}
+
+
+def write(tmp_path, experiment, rows, **options):
+    store = make_store(tmp_path / "store.sqlite", experiment, rows, planned=options.pop("planned", None))
+    return write_report(experiment, store, tmp_path / "out", pictures=False, **options)
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self, source):
+        super().__init__()
+        self.addresses, self.ids, self.tags, self.open = [], [], [], []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for key, value in attrs if key in ("src", "href")]
+        self.ids += [value for key, value in attrs if key == "id"]
+        if tag not in ("meta", "link", "br", "path", "rect"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag in ("path", "rect"):
+            return
+        assert self.open.pop() == tag
+
+
+def tips(source):
+    return [html.unescape(tip) for tip in re.findall(r'data-tip="([^"]*)"', source)]
+
+
+# What is written
+
+
+def test_all_formats_are_written_and_nothing_else(report):
+    paths = report["paths"]
+    folder = paths["html"].parent
+    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "report.md", "table.csv", "table.tex"]
+    assert set(paths) == {"html", "markdown", "csv", "latex"}
+    assert report["said"][0] == "reading rows"
+
+
+def test_page_is_well_formed_and_asks_nothing_of_the_network(report):
+    source = report["paths"]["html"].read_text()
+    page = Page(source)
+    assert not page.open
+    assert len(page.ids) == len(set(page.ids))
+    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+    assert all(address[1:] in page.ids for address in page.addresses if address.startswith("#"))
+    assert "http://" not in source
+    assert "https://" not in source
+
+
+def test_a_failed_write_leaves_the_old_report(report, tmp_path, monkeypatch):
+    experiment, rows = small_experiment(), report["rows"]
+    paths = write(tmp_path, experiment, rows)
+    before = paths["html"].read_text()
+
+    def broken(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(experiment, report["store"], tmp_path / "out", pictures=False)
+    assert paths["html"].read_text() == before
+    assert not list((tmp_path / "out").glob("*.part*"))
+
+
+def test_csv_has_one_row_a_cell_and_says_what_selection_says(report):
+    with report["paths"]["csv"].open() as file:
+        table = {(r["data"], int(r["labels"]), r["method"], r["selection"]): r for r in csv.DictReader(file)}
+    experiment = report["experiment"]
+    assert len(table) == 2 * 3 * len(GRIDS) * 2
+    defaults = {method.key: method.default for method in experiment.methods}
+    for key, group in group_rows(report["rows"]).items():
+        for name, select in (("oracle", oracle), ("honest", honest)):
+            choice, written = select(group, defaults[key[2]]), table[(*key, name)]
+            assert float(written["map_mean"]) == pytest.approx(choice.mean(), abs=1e-5)
+            assert float(written["map_std"]) == pytest.approx(choice.std(), abs=1e-5)
+            assert float(written["accuracy_mean"]) == pytest.approx(choice.mean("accuracy"), abs=1e-5)
+            params = json.loads(written["params"])
+            assert (params if isinstance(params, list) else [params] * 3) == [s.values for s in choice.settings]
+            paper = paper_score("umist", key[1], key[2]) if key[0] == "umist" else None
+            if paper is None:
+                assert written["paper_map_mean"] == written["difference"] == written["against_paper"] == ""
+            else:
+                assert float(written["difference"]) == pytest.approx(choice.mean() - paper.mean, abs=1e-5)
+                assert written["against_paper"] in ("ahead", "behind", "no clear difference")
+    best = [key[:2] + key[3:] for key, written in table.items() if written["best_of_row"] == "1"]
+    assert sorted(best) == sorted({key[:2] + key[3:] for key in table})
+
+
+def test_page_shows_ours_and_the_papers_figure_in_each_cell(report):
+    source = report["paths"]["html"].read_text()
+    summary = Summary(report["experiment"], report["store"])
+    entry = summary.table("map", "oracle")["umist", 3]["LDSU truncate"]
+    (tip,) = [t for t in tips(source) if t.startswith("LDSU truncate, UMIST, 3 labels a class\nMAP") and "oracle" in t]
+    assert f"MAP {entry.mean:.3f} ± {entry.std:.3f}" in tip
+    assert f"paper 0.889 ± 0.001: {entry.difference:+.3f}, {entry.against_paper} (p = " in tip
+    assert "clique_size = " in tip
+    assert "  ".join(f"{score:.3f}" for score in entry.choice.map) in tip
+    assert not any("paper" in t for t in tips(source) if "DIGITS" in t and "a class\nMAP" in t)
+
+
+def test_chosen_parameters_are_told_once_where_shared_and_by_split_where_not():
+    settings = (Setting('{"k":5,"theta":0.1}', 1.0), Setting('{"k":3,"theta":0.1}', 1.0))
+    choice = Choice("umist", 3, "LDSU", "honest", (0, 2), (0.5, 0.6), (0.4, 0.5), settings, ("cross-validation",) * 2)
+    assert text.settings_text(choice) == "theta = 0.1, C = 1\nsplit 0: k = 5\nsplit 2: k = 3"
+    same = dataclasses.replace(choice, settings=settings[:1] * 2)
+    assert text.settings_text(same) == "k = 5, theta = 0.1, C = 1"
+    none = dataclasses.replace(choice, settings=(Setting("{}", 0.0),) * 2)
+    assert text.settings_text(none) == "no parameters"
+
+
+def test_markdown_tables_are_even_and_hold_every_method(report):
+    markdown = report["paths"]["markdown"].read_text()
+    for block in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+    assert all(f"| {method} |" in markdown for method in GRIDS)
+    assert "## MAP, honest" in markdown
+    assert "## Accuracy, oracle" in markdown
+
+
+def latex_is_safe(latex):
+    assert latex.isascii()
+    body = latex.replace("\\\\", "").replace("\\{", "").replace("\\}", "")
+    assert body.count("{") == body.count("}")
+    assert latex.count(r"\begin{") == latex.count(r"\end{")
+    for columns, table in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", latex, re.DOTALL):
+        lines = [line for line in table.split(r"\\") if "&" in line]
+        assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {len(columns) - 1}
+
+
+def test_latex_is_plain_and_even(report):
+    latex = report["paths"]["latex"].read_text()
+    latex_is_safe(latex)
+    assert latex.count(r"\begin{tabular}") == 2
+    assert r"\textbf{" in latex
+
+
+# Odd inputs
+
+
+def test_hostile_texts_stay_texts(tmp_path):
+    experiment = make_experiment(data=("umist",), labels=(3, 5), methods=("KPCA", "LDSU"))
+    data = (dataclasses.replace(experiment.data[0], title=HOSTILE),)
+    experiment = dataclasses.replace(experiment, title=HOSTILE, description=HOSTILE, data=data)
+    rows = make_rows(experiment)
+    rows[0] |= {"map": None, "accuracy": None, "error": HOSTILE}
+    paths = write(tmp_path, experiment, rows)
+    source = paths["html"].read_text()
+    assert source.count("</script>") == 2
+    assert not Page(source).open
+    latex_is_safe(paths["latex"].read_text())
+    with paths["csv"].open() as file:
+        assert {r["title"] for r in csv.DictReader(file)} == {HOSTILE}
+    assert "a_b \\| $x$" in paths["markdown"].read_text()
+
+
+def test_an_unfinished_run_is_said_to_be_one(tmp_path):
+    experiment = small_experiment()
+    rows = [one for one in make_rows(experiment) if not (one["data"] == "umist" and one["split"] == 2)]
+    rows[0] |= {"map": None, "accuracy": None, "error": "too little memory"}
+    paths = write(tmp_path, experiment, rows, planned=len(rows) + 1000)
+    for kind in ("html", "markdown"):
+        content = paths[kind].read_text()
+        assert f"{len(rows):,} of {len(rows) + 1000:,} cells are there" in content
+        assert "1 of" in content
+        assert "too little memory" in content
+        assert "Fewer than 3 repetitions have a score for: UMIST" in content
+
+
+def test_a_finished_run_has_no_warning(report):
+    assert 'class="warn"' not in report["paths"]["html"].read_text()
+
+
+def test_an_empty_store_gives_a_report_that_says_so(tmp_path):
+    paths = write(tmp_path, small_experiment(), [])
+    assert "There is no result yet" in paths["html"].read_text()
+    latex_is_safe(paths["latex"].read_text())
+
+
+def test_one_repetition_has_no_deviation_and_no_test(tmp_path):
+    experiment = make_experiment(data=("umist",), labels=(3,), methods=("KPCA", "LDSU"), repetitions=1)
+    paths = write(tmp_path, experiment, make_rows(experiment))
+    assert "nan" not in paths["html"].read_text().split("<script", 1)[0].lower()
+    with paths["csv"].open() as file:
+        assert {r["map_std"] for r in csv.DictReader(file)} == {""}
+
+
+def test_rows_of_other_experiments_in_the_store_are_left_out(tmp_path):
+    experiment = make_experiment(data=("umist",), labels=(3,), methods=("KPCA", "LDSU"))
+    rows = make_rows(experiment)
+    store = make_store(tmp_path / "store.sqlite", experiment, [*rows, row(data="usps"), row(method="KSDA")])
+    summary = Summary(experiment, store)
+    assert summary.done == len(rows)
+    assert {key[0] for key in summary.groups} == {"umist"}
+
+
+# Beside the paper
+
+
+def rows_at(experiment, shift):
+    """Rows whose every score is the paper's figure and a shift, with a little scatter."""
+    return [
+        row(spec.key, split, labels, method.key, canonical({k: v for k, v in method.default.items() if k != "C"}), 1.0,
+            -1, paper_score(spec.paper, labels, method.family).mean + shift + 0.001 * (split - 1))
+        for spec in experiment.data
+        for labels in spec.labels
+        for method in experiment.methods
+        for split in range(3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shift", "within", "reached"), [(0.0, 8, 8), (0.03, 8, 8), (0.031, 0, 8), (-0.05, 0, 0)])
+def test_agreement_counts_cells_within_the_tolerance_and_at_or_above(tmp_path, shift, within, reached):
+    experiment = make_experiment(methods=("KPCA", "LDSU truncate", "LDSU"))
+    store = make_store(tmp_path / "store.sqlite", experiment, rows_at(experiment, shift))
+    summary = Summary(experiment, store)
+    assert [(a.method.key, a.same) for a in summary.agreement("oracle")] == [
+        ("KPCA", True), ("LDSU truncate", True), ("LDSU", False)]  # fmt: skip
+    for agreement in summary.agreement("oracle"):
+        assert (agreement.within, len(agreement.cells)) == (within, 8)
+        assert agreement.mean_difference == pytest.approx(shift)
+        assert (agreement.count("behind") > 0) == (shift < 0)
+    assert summary.image_cells("oracle") == [(n, reached, 8) for n in ("LDSU truncate", "LDSU", "the best of these")]
+
+
+def test_a_data_set_of_the_paper_counts_once(tmp_path):
+    experiment = make_experiment(data=("umist",), methods=("LDSU truncate",))
+    other = dataclasses.replace(experiment.data[0], key="umist/other", title="Other")
+    experiment = dataclasses.replace(experiment, data=(*experiment.data, other))
+    store = make_store(tmp_path / "store.sqlite", experiment, rows_at(experiment, 0.0))
+    summary = Summary(experiment, store)
+    assert [len(agreement.cells) for agreement in summary.agreement("oracle")] == [4]
+    assert "not counted: Other" in " ".join(text.agreement_sentences(summary, "oracle"))
+
+
+def test_a_method_with_fewer_repetitions_is_not_the_best_of_its_row(tmp_path):
+    experiment = make_experiment(data=("umist",), labels=(3,), methods=("KPCA", "LDSU"))
+    rows = [one for one in rows_at(experiment, 0.0) if one["method"] == "KPCA" or one["split"] == 0]
+    summary = Summary(experiment, make_store(tmp_path / "store.sqlite", experiment, rows))
+    entries = summary.table("map", "oracle")["umist", 3]
+    assert entries["LDSU"].mean > entries["KPCA"].mean
+    assert entries["KPCA"].best
+    assert not entries["LDSU"].best
+
+
+# Figures
+
+
+def test_each_sweep_has_a_panel_a_data_set_and_a_mark_a_value(report):
+    summary = Summary(report["experiment"], report["store"])
+    drawn = {figure.key: figure for figure in figures.draw_figures(summary)}
+    kept = drawn["n_components LDSU truncate"]
+    assert [panel.title for panel in kept.panels] == ["DIGITS", "UMIST"]
+    assert len(tips(kept.panels[0].svg)) == 3 * 4 * 2  # labels, values, best and default
+    weights = drawn["lam LDSU truncate"]
+    assert len(tips(weights.panels[0].svg)) == 2 * 3 * 2  # not with one label a class
+    assert len(drawn["theta clique_size LDSU truncate"].panels) == 2 * 3
+    assert len(tips(drawn["theta clique_size LDSU truncate"].panels[0].svg)) == 4
+    assert drawn["strength LDSU"].panels
+    assert {panel.view for panel in drawn["labels"].panels} == {"oracle", "honest"}
+    assert len(drawn["costs"].panels) == 4
+    assert "LDSU truncate" in drawn["stages"].panels[0].svg
+
+
+def test_without_the_papers_data_nothing_speaks_of_its_figures(tmp_path):
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"))
+    paths = write(tmp_path, experiment, make_rows(experiment))
+    source = paths["html"].read_text()
+    assert "The paper has none of these cells." in source
+    assert 'data-control="paper"' not in source
+    assert "in brackets the paper" not in paths["markdown"].read_text()
+
+
+def test_figures_without_rows_say_so_in_a_sentence(tmp_path):
+    experiment = make_experiment(data=("umist",), labels=(3,), methods=("KPCA",))
+    source = write(tmp_path, experiment, make_rows(experiment))["html"].read_text()
+    assert "No sweep: the rows have fewer than two values of n_components." in source
+    assert "No map: the rows do not vary both theta and clique_size." in source
+    assert "No curves: there are results for one number of labels only." in source
+
+
+def test_axes_keep_order_and_zero_has_a_place_on_a_logarithmic_one():
+    values = [0.0, 0.01, 1.0, 100.0]
+    places = [svg.Axis(values, 0, 90, log=True)(value) for value in values]
+    assert places == pytest.approx([0, 30, 60, 90])
+    assert svg.Axis([5.0], 0, 90, log=True)(5.0) == 45
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_are_moved_apart_and_stay_inside(seed):
+    places = (100 * np.random.default_rng(seed).random(8) ** 2).tolist()
+    moved = svg.spread_out(places, 12.0, 0.0, 100.0)
+    assert np.diff(sorted(moved)).min() >= 12.0 - 1e-9
+    assert min(moved) >= -1e-9
+    assert max(moved) <= 100 + 1e-9
+    order = np.argsort(places)
+    assert np.all(np.diff(np.array(moved)[order]) > 0)
+    assert svg.spread_out([10.0, 50.0, 90.0], 12.0, 0.0, 100.0) == [10.0, 50.0, 90.0]
+
+
+# Pictures
+
+
+def test_picture_has_every_test_point_its_class_and_its_thumbnail(report):
+    source = report["paths"]["html"].read_text()
+    (picture,) = json.loads(re.search(r'id="pictures-data">(.*?)</script>', source, re.DOTALL)[1])
+    split = protocol.load_split(report["experiment"], "digits", 0)
+    assert picture["y"] == split.y_test.tolist()
+    assert [panel["name"] for panel in picture["panels"]][:2] == ["raw pixels", "KPCA"]
+    assert picture["panels"][2]["name"].startswith("LDSU")
+    assert all(len(panel["x"]) == len(panel["y"]) == 120 for panel in picture["panels"])
+    assert all(0 <= value <= 999 for panel in picture["panels"] for value in panel["x"] + panel["y"])
+    assert picture["thumbnails"]["src"].startswith("data:image/png;base64,")
+    assert picture["labels"] == 3
+
+
+def test_pictures_are_kept_until_the_chosen_parameters_change(report, tmp_path, monkeypatch):
+    made = []
+    embed = pictures.embed
+    monkeypatch.setattr(pictures, "embed", lambda features: made.append(features.shape) or embed(features))
+    experiment, store = report["experiment"], report["store"]
+    again = write_report(experiment, store, tmp_path)
+    assert not made
+    assert again["html"].read_text() == report["paths"]["html"].read_text()
+    # With KPCA's worst setting alone in the store its picture is another; the others stay.
+    rows = [one for one in report["rows"] if one["method"] != "KPCA" or '"n_components":0.5' in one["params"]]
+    other = make_store(tmp_path / "other.sqlite", experiment, rows)
+    for name in ("the points", "raw samples", "KPCA", "LDSU", "LDSU truncate"):
+        kept = store.picture("digits", name)
+        if kept is not None:
+            other.add_picture("digits", name, kept.replace('\\"n_components\\":0.5', '\\"n_components\\":1.0'))
+    write_report(experiment, other, tmp_path / "other")
+    assert len(made) == 1
+
+
+def test_data_that_cannot_be_loaded_cost_the_picture_not_the_report(tmp_path, monkeypatch):
+    def missing(*_):
+        raise OSError("umist.mat is not there; point LDSU_DATA to its folder.")
+
+    monkeypatch.setattr(protocol, "load_split", missing)
+    experiment = make_experiment(data=("umist",), labels=(3, 5), methods=("KPCA", "LDSU"))
+    store = make_store(tmp_path / "store.sqlite", experiment, make_rows(experiment))
+    source = write_report(experiment, store, tmp_path / "out")["html"].read_text()
+    assert "There is no picture of UMIST: umist.mat is not there; point LDSU_DATA to its folder." in source
+
+
+def test_thumbnails_shrink_until_the_sheet_is_small():
+    noise = np.random.default_rng(0).random((600, 32, 24))
+    sheet = pictures.sprite(noise)
+    assert len(sheet["src"]) < 4 / 3 * pictures.SPRITE_BYTES + 100
+    assert sheet["width"] < sheet["height"] < 32
+    flat = pictures.sprite(np.zeros((3, 32, 24)))
+    assert (flat["width"], flat["height"]) == (24, 32)
+
+
+def test_points_that_are_all_equal_or_have_one_feature_have_a_picture():
+    for features in (np.zeros((20, 3)), np.arange(20.0)[:, None]):
+        place = pictures.embed(features)
+        assert len(place["x"]) == 20
+        assert all(math.isfinite(value) for value in place["x"] + place["y"])
+
+
+# The terminal
+
+
+def test_terminal_table_has_every_method_and_label_count(report):
+    console = Console(width=110, record=True, file=io.StringIO())
+    print_table(report["experiment"], report["store"], console)
+    shown = console.export_text()
+    entry = Summary(report["experiment"], report["store"]).table("map", "oracle")["umist", 10]["KDA"]
+    assert all(method in shown for method in GRIDS)
+    assert f"{entry.mean:.3f}±" in shown
+    assert "UMIST: MAP, oracle" in shown
+
+
+# The browser
+
+EXERCISE = """
+<script>
+const seen = {};
+const shown = () => [...document.querySelectorAll("table.scores")].find((t) => t.offsetParent !== null);
+const click = (selector) => document.querySelector(selector).click();
+const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const column = (i) => [...shown().tBodies[0].rows].map((row) => Number(row.cells[i].dataset.v));
+const tip = document.getElementById("tip");
+seen.tables = document.querySelectorAll("table.scores").length;
+seen.first = shown().getAttribute("aria-label");
+click('[data-value="accuracy"]'); click('[data-value="honest"]');
+seen.toggled = shown().getAttribute("aria-label");
+seen.pressed = [...document.querySelectorAll('.controls [aria-pressed="true"]')].map((b) => b.dataset.value || "paper");
+click('[data-value="map"]'); click('[data-value="oracle"]');
+seen.paper = getComputedStyle(shown().querySelector(".paper")).display;
+click('[data-control="paper"]');
+seen.withoutPaper = getComputedStyle(shown().querySelector(".paper")).display;
+const heads = shown().tHead.rows[0].cells;
+seen.unsorted = column(3);
+heads[3].querySelector("button").click();
+seen.sorted = [heads[3].getAttribute("aria-sort"), column(3), heads[0].getAttribute("aria-sort")];
+heads[3].querySelector("button").click();
+seen.reversed = [heads[3].getAttribute("aria-sort"), column(3)];
+heads[0].querySelector("button").click();
+seen.restored = column(3);
+seen.stops = shown().querySelectorAll('.cell[tabindex="0"]').length;
+shown().querySelector('.cell[tabindex="0"]').focus();
+press("ArrowDown"); press("ArrowRight");
+const cell = document.activeElement;
+seen.moved = [cell.closest("tr").rowIndex, cell.closest("td").cellIndex, cell.getAttribute("aria-describedby")];
+seen.tip = [tip.hidden, tip.textContent];
+seen.stopsAfter = shown().querySelectorAll('.cell[tabindex="0"]').length;
+press("Escape");
+seen.closed = tip.hidden;
+const chart = document.querySelector("svg.chart");
+chart.querySelector('[tabindex="0"]').focus();
+const before = document.activeElement.dataset.c;
+press("ArrowRight");
+const mark = document.activeElement;
+seen.chart = [before, mark.dataset.c, tip.textContent === mark.getAttribute("aria-label")];
+press("ArrowDown");
+seen.series = document.activeElement.dataset.r;
+const canvas = document.querySelectorAll(".planes canvas")[2];
+canvas.focus();
+press("ArrowDown"); press("ArrowUp");
+seen.picked = document.getElementById("picked").textContent;
+seen.card = [document.getElementById("card").hidden, document.getElementById("card").textContent];
+seen.inked = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((v) => v > 0);
+const light = getComputedStyle(document.body).backgroundColor;
+click('[data-value="dark"]');
+seen.dark = light !== getComputedStyle(document.body).backgroundColor;
+seen.width = [innerWidth, document.documentElement.scrollWidth];
+const done = document.createElement("pre");
+done.id = "seen";
+done.textContent = JSON.stringify(seen);
+document.body.append(done);
+</script>
+"""
+
+
+def browse(page, tmp_path, *options):
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
+         f"--user-data-dir={tmp_path / 'profile'}", *options, page.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "CONSOLE" not in done.stderr, done.stderr
+    return done.stdout
+
+
+@needs_browser
+def test_page_answers_to_mouse_and_keyboard(report, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(report["paths"]["html"].read_text().replace("</body>", f"{EXERCISE}</body>"))
+    dom = browse(page, tmp_path, "--window-size=1300,1000", "--virtual-time-budget=3000", "--dump-dom")
+    found = re.search(r'<pre id="seen">(.*?)</pre>', dom, re.DOTALL)
+    assert found, "the script stopped on the way"
+    seen = json.loads(html.unescape(found[1]))
+    assert seen["tables"] == 4
+    assert (seen["first"], seen["toggled"]) == ("MAP, oracle", "Accuracy, honest")
+    assert seen["pressed"] == ["accuracy", "honest", "paper"]
+    assert (seen["paper"], seen["withoutPaper"]) == ("block", "none")
+    assert seen["sorted"] == ["descending", sorted(seen["unsorted"], reverse=True), "none"]
+    assert seen["reversed"] == ["ascending", sorted(seen["unsorted"])]
+    assert seen["restored"] == seen["unsorted"] != sorted(seen["unsorted"])
+    assert seen["stops"] == seen["stopsAfter"] == 1
+    assert seen["moved"] == [2, 3, "tip"]
+    assert seen["tip"][0] is False
+    assert seen["tip"][1].startswith("KDA, DIGITS, 3 labels a class")
+    assert seen["closed"] is True
+    assert seen["chart"] == ["0", "1", True]
+    assert seen["series"] == "1"
+    assert re.fullmatch(r"Point \d+ of 120: \d", seen["picked"])
+    assert seen["card"] == [False, seen["picked"][-1]]
+    assert seen["inked"]
+    assert seen["dark"]
+    assert seen["width"][1] <= seen["width"][0]
+
+
+@needs_browser
+def test_page_fits_a_telephone_and_looks_like_something(report, tmp_path):
+    picture = tmp_path / "page.png"
+    browse(report["paths"]["html"], tmp_path, "--window-size=1300,1500", f"--screenshot={picture}")
+    assert picture.stat().st_size > 50_000
+    narrow = tmp_path / "narrow.html"
+    frame = '<iframe src="page.html" style="width:400px;height:800px;border:0"></iframe>'
+    measure = """<script>onload = () => { const d = document.querySelector("iframe").contentDocument.documentElement;
+      document.title = d.clientWidth + " " + d.scrollWidth; };</script>"""
+    (tmp_path / "page.html").write_text(report["paths"]["html"].read_text())
+    narrow.write_text(f"<!doctype html><title></title>{frame}{measure}")
+    dom = browse(narrow, tmp_path, "--allow-file-access-from-files", "--virtual-time-budget=3000", "--dump-dom")
+    shown, needed = map(int, re.search(r"<title>(\d+) (\d+)</title>", dom).groups())
+    assert needed <= shown <= 400

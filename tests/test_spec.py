@@ -1,0 +1,129 @@
+"""An experiment file is read whole or refused with file, place and value."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ldsu.bench.families import FAMILIES
+from ldsu.bench.spec import load_experiment
+
+EXPERIMENTS = sorted((Path(__file__).parents[1] / "experiments").glob("*.toml"))
+GOOD = """
+title = "small"
+[protocol]
+repetitions = 2
+labels = [3, 1]
+C = [1, 0.01]
+[[data]]
+name = "digits"
+[[data]]
+name = "umist"
+preprocessing = "distinct"
+kernel = "linear"
+labels = [2]
+[[method]]
+name = "LDSU truncate"
+[[method.grid]]
+lam = [1, 100]
+n_components = [0.5, 1.0]
+[[method.grid]]
+labels = [3]
+data = ["digits"]
+clique_size = [5]
+[method.honest]
+n_components = [0.1]
+[[method]]
+name = "mine"
+family = "KPCA"
+default = { gamma_scale = 1 }
+only = ["digits"]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(text):
+        path = tmp_path / "small.toml"
+        path.write_text(text)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_of_the_project_is_valid(path):
+    experiment = load_experiment(path)
+    assert experiment.name == path.stem
+    assert all(method.settings(labels) for method in experiment.methods for labels in experiment.data[0].labels)
+
+
+def test_a_file_is_read_as_it_stands(write):
+    experiment = load_experiment(write(GOOD))
+    assert experiment.C == (0.01, 1.0)
+    assert [(spec.key, spec.labels) for spec in experiment.data] == [("digits", (1, 3)), ("umist/distinct", (2,))]
+    assert [method.key for method in experiment.methods_for("umist/distinct")] == ["LDSU truncate"]
+    assert experiment.methods[1].default == {**FAMILIES["KPCA"].defaults, "gamma_scale": 1}
+
+
+def test_settings_are_the_products_of_the_grids_with_the_default_and_the_honest_ones(write):
+    method = load_experiment(write(GOOD)).methods[0]
+    lam_and_r = {(s["lam"], s["n_components"], s["clique_size"]) for s in method.settings(3, "digits")}
+    grid = {(1.0, 0.5, 3), (1.0, 1.0, 3), (100.0, 0.5, 3), (100.0, 1.0, 3)}
+    assert lam_and_r == {*grid, (1.0, 0.5, 5), (1.0, 0.1, 3)}
+    assert {(s["lam"], s["n_components"]) for s in method.honest_settings(3)} == {(1.0, 0.1), (1.0, 0.5)}
+
+
+def test_a_grid_is_run_only_where_it_says(write):
+    method = load_experiment(write(GOOD)).methods[0]
+    sizes = {
+        (labels, data): {setting["clique_size"] for setting in method.settings(labels, data)}
+        for labels in (2, 3)
+        for data in ("digits", "umist/distinct")
+    }
+    assert sizes == {(2, "digits"): {3}, (3, "digits"): {3, 5}, (2, "umist/distinct"): {3}, (3, "umist/distinct"): {3}}
+
+
+def test_with_one_label_a_class_lam_is_not_varied(write):
+    method = load_experiment(write(GOOD)).methods[0]
+    assert {s["lam"] for s in method.settings(1)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('name = "digits"', 'name = "didgits"', r"didgits.*one of.*digits"),
+        ('preprocessing = "distinct"', 'preprocessing = "blur"', r"preprocessing = 'blur'.*distinct"),
+        ('kernel = "linear"', 'kernel = "sigmoid"', r"kernel = 'sigmoid'.*rbf"),
+        ("repetitions = 2", "repetitions = 0", r"repetitions = 0.*between 1"),
+        ("repetitions = 2", "repetitions = 2.5", r"repetitions = 2.5.*whole number"),
+        ("labels = [3, 1]", "labels = []", r"labels = \[\].*list of numbers"),
+        ("C = [1, 0.01]", 'C = ["a"]', r"C = 'a'.*number"),
+        ("C = [1, 0.01]", "C = [0]", r"C = 0"),
+        ("lam = [1, 100]", "lamda = [1]", r"lamda.*parameters are.*lam"),
+        ("lam = [1, 100]", "lam = []", r"no value for 'lam'"),
+        ('data = ["digits"]', 'data = ["usps"]', r"data = 'usps'.*digits"),
+        ('family = "KPCA"', 'family = "PCA"', r"family = 'PCA'.*KPCA"),
+        ("gamma_scale = 1 }", "gama = 1 }", r"default 'gama'.*gamma_scale"),
+        ('only = ["digits"]', 'only = ["mnist"]', r"only = 'mnist'"),
+        ('name = "mine"', 'name = "LDSU truncate"', r"'LDSU truncate' twice"),
+        ('title = "small"', 'titel = "small"', r"unknown entry 'titel'.*title"),
+        ('title = "small"', "title = ", r"not valid TOML"),
+        ("[protocol]", "[protokol]", r"unknown entry 'protokol'"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_value(old, new, says, write):
+    assert old in GOOD
+    path = write(GOOD.replace(old, new, 1))
+    with pytest.raises(ValueError, match=says) as caught:
+        load_experiment(path)
+    assert re.search(r"small\.toml", str(caught.value))
+
+
+def test_a_file_without_data_or_methods_or_that_is_not_there_is_refused(write, tmp_path):
+    with pytest.raises(ValueError, match=r"at least one \[\[data\]\]"):
+        load_experiment(write('title = "x"'))
+    with pytest.raises(ValueError, match=r"at least one \[\[method\]\]"):
+        load_experiment(write('[[data]]\nname = "digits"'))
+    with pytest.raises(ValueError, match="no experiment file"):
+        load_experiment(tmp_path / "none.toml")
