@@ -422,8 +422,27 @@ def test_terminal_table_has_every_method_and_label_count(report):
     shown = console.export_text()
     entry = Summary(report["experiment"], report["store"]).table("map", "oracle")["umist", 10]["KDA"]
     assert all(method in shown for method in GRIDS)
-    assert f"{entry.mean:.3f}±" in shown
+    assert f"{entry.mean:.3f}±".removeprefix("0") in shown
     assert "UMIST: MAP, oracle" in shown
+
+
+def test_terminal_table_keeps_the_names_of_the_methods_in_eighty_columns(report):
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_table(report["experiment"], report["store"], console)
+    lines = console.export_text().splitlines()
+    assert all(any(line.strip().startswith(f"{method}  ") for line in lines) for method in GRIDS)
+    assert not any("…" in line for line in lines)
+
+
+def test_rows_of_another_grid_in_the_store_do_not_count(tmp_path):
+    small = make_experiment(data=("umist",), labels=(3,), methods=("KDA",))
+    rows = make_rows(small)
+    stranger = {**rows[0], "params": canonical({"delta": 7.0, "gamma_scale": 2.0}), "map": 1.0, "accuracy": 1.0}
+    other_C = {**rows[0], "C": 5.0, "map": 1.0, "accuracy": 1.0}
+    with make_store(tmp_path / "x.sqlite", small, [*rows, stranger, other_C]) as store:
+        summary = Summary(small, store)
+    assert summary.done == len(rows)
+    assert summary.table("map", "oracle")["umist", 3]["KDA"].mean < 0.99
 
 
 # The browser

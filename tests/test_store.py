@@ -94,6 +94,35 @@ def test_rows_are_filtered_by_value_list_and_none(store):
         list(store.rows(colour="red"))
 
 
+def test_another_store_is_merged_row_by_row_with_the_runs_that_made_them(store, tmp_path):
+    store.bind("x", "", {"seed": 0})
+    mine = store.begin_run("here", 2, 1)
+    store.add([a_row(map=0.5)], mine)
+    with Store(tmp_path / "other.sqlite") as other:
+        other.bind("x", "", {"seed": 0})
+        other.begin_run("idle", 1, 1)
+        theirs = other.begin_run("elsewhere", 16, 1)
+        other.add([a_row(map=0.9), a_row(k=2), a_row(data="umist")], theirs)
+        assert store.merge(other, ["usps"]) == 1  # one is here already, one of another data set
+        assert store.merge(other, ["usps"]) == 0
+    rows = {row["params"]: row for row in store.rows()}
+    assert len(rows) == 2
+    assert rows['{"k":1,"theta":0.1}']["map"] == 0.5
+    commands = {run["id"]: run["command"] for run in store.runs()}
+    assert commands[rows['{"k":2,"theta":0.1}']["run"]] == "elsewhere"
+    assert "idle" not in commands.values()
+
+
+def test_a_store_of_another_protocol_is_not_merged(store, tmp_path):
+    store.bind("x", "", {"seed": 0})
+    with Store(tmp_path / "other.sqlite") as other:
+        other.bind("x", "", {"seed": 1})
+        other.add([a_row()], other.begin_run("elsewhere", 1, 1))
+        with pytest.raises(StoreError, match="seed = 1, but"):
+            store.merge(other, ["usps"])
+    assert not list(store.rows())
+
+
 def test_csv_holds_every_row_and_no_half_file_is_left(store, tmp_path, monkeypatch):
     store.add([a_row(k=k) for k in range(5)], 1)
     assert store.export_csv(tmp_path / "out" / "rows.csv") == 5

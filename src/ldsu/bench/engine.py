@@ -75,7 +75,7 @@ def count_cells(experiment: Experiment, task: Task) -> int:
 
 
 def cost_weight(experiment: Experiment, task: Task) -> float:
-    """A guess of the seconds a task takes on one core."""
+    """A guess of the seconds a task takes on one core; rows that a preprocessing drops are counted."""
     spec = experiment.data_spec(task.data)
     info = DATASETS[spec.name]
     n = (spec.rows or info.n_samples) * (1 - experiment.test_fraction)

@@ -291,9 +291,8 @@ class Store:
                     f"{json.dumps(mine[key])}: their rows do not belong in one table."
                 )
         where, values = _where({"data": list(data)})
-        before = self._db.total_changes
         with self._transaction():
-            number = {}
+            number: dict[int, int | None] = {}
             for run in other._select(f"SELECT * FROM runs WHERE id IN (SELECT DISTINCT run FROM cells{where})", values):
                 columns = [name for name in run if name != "id"]
                 number[run["id"]] = self._db.execute(
@@ -302,11 +301,13 @@ class Store:
                 ).lastrowid
             rows = other._db.execute(f"SELECT {', '.join(COLUMNS)} FROM cells{where}", values)
             at = COLUMNS.index("run")
-            self._db.executemany(
+            added = self._db.executemany(
                 f"INSERT OR IGNORE INTO cells ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})",
                 ((*row[:at], number.get(row[at]), *row[at + 1 :]) for row in rows),
-            )
-        return self._db.total_changes - before - len(number)
+            ).rowcount
+            for new in number.values():  # one that brought nothing new says nothing here
+                self._db.execute("DELETE FROM runs WHERE id = ? AND id NOT IN (SELECT run FROM cells)", (new,))
+        return added
 
     def done_keys(self, task: Task) -> set[Cell]:
         """The cells of a task that are there."""

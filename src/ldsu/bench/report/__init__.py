@@ -105,18 +105,19 @@ def print_table(
     for sentence in summary.warnings():
         console.print(Text(sentence, style="yellow"))
     table = summary.table(metric, selection)
+    narrow = console.width < 100
     for spec in experiment.data:
         counts = [labels for labels in spec.labels if table.get((spec.key, labels))]
         if not counts:
             continue
         view = Table(box=SIMPLE_HEAD, title=f"{spec.title}: {METRIC_NAMES[metric]}, {selection}", title_justify="left")
-        view.add_column("labels a class")
+        view.add_column("labels a class", no_wrap=True)
         for labels in counts:
             view.add_column(str(labels), justify="left", no_wrap=True)
         for method in summary.column_keys:
             entries = [table[spec.key, labels].get(method.key) for labels in counts]
             if any(entries):
-                view.add_row(method.key, *(_rich(Text, entry) for entry in entries))
+                view.add_row(method.key, *(_rich(Text, entry, narrow) for entry in entries))
         console.print(view)
     if summary.agreement(selection) and metric == "map":
         console.print(
@@ -124,11 +125,13 @@ def print_table(
         )
 
 
-def _rich(text: Any, entry: Entry | None) -> Any:
+def _rich(text: Any, entry: Entry | None, narrow: bool) -> Any:
+    """An entry for the terminal; beside the paper's figure the deviation has no room where that is narrow."""
     if entry is None:
         return text("\u2013", style="dim")
-    spread = f"±{entry.std:.3f}".replace("0.", ".", 1) if math.isfinite(entry.std) else ""
-    parts = [(f"{entry.mean:.3f}", "bold" if entry.best else ""), (spread, "dim")]
+    parts = [(f"{entry.mean:.3f}".replace("0.", ".", 1), "bold" if entry.best else "")]
+    if math.isfinite(entry.std) and not (narrow and entry.paper):
+        parts.append((f"±{entry.std:.3f}".replace("0.", ".", 1), "dim"))
     if entry.paper:
         parts.append((f" {SIGNS[entry.against_paper]}{entry.difference:+.3f}".replace("0.", ".", 1), "dim"))
     return text.assemble(*parts)

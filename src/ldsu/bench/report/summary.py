@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ldsu.bench.cells import canonical
 from ldsu.bench.paper import IMAGE_SETS, REPETITIONS, TOLERANCE, PaperScore, is_ldsu, is_papers_method, paper_score
 from ldsu.bench.selection import (
     Choice,
@@ -131,9 +132,20 @@ class Summary:
         self.table = cache(self._table)
 
     def _read(self, store: Store) -> Iterator[Mapping[str, Any]]:
-        """The rows that belong to the experiment, counted as they pass."""
+        """The rows that belong to the experiment as it stands now, counted as they pass.
+
+        A store may hold more: of a grid that was larger once, or merged from elsewhere.
+        """
+        settings = {
+            (spec.key, labels, method.key): {canonical(s) for s in method.settings(labels, spec.key)}
+            for spec in self.experiment.data
+            for labels in spec.labels
+            for method in self.experiment.methods_for(spec.key)
+        }
+        penalties = {0.0, *self.experiment.C}
         for row in store.rows():
-            if row["data"] not in self.data or row["method"] not in self.methods:
+            belongs = settings.get((row["data"], row["labels"], row["method"]), ())
+            if row["params"] not in belongs or row["C"] not in penalties:
                 continue
             self.done += 1
             if row["error"] is not None:
