@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsu.bench.cells import Cell, Row, Task, canonical
+from ldsu.bench.cells import Cell, Row, canonical
 from ldsu.bench.families import FAMILIES
 from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
 from ldsu.bench.store import Store
@@ -74,7 +74,7 @@ def make_rows(experiment=None, seed=0):
     return rows
 
 
-def make_store(path, experiment, rows, planned=None):
+def make_store(path, experiment, rows):
     """A store that holds these rows, the costs of one fit of each method, and one finished run."""
     store = Store(path)
     run = store.begin_run("ldsu bench run experiments/made-up.toml", jobs=1, threads=1)
@@ -99,6 +99,5 @@ def make_store(path, experiment, rows, planned=None):
         for number, method in enumerate(experiment.methods):
             cost = {"seconds_fit": 0.5 + number, "seconds_transform": 0.1, "peak_mib": 200 + 50 * number}
             store.add_cost(spec.key, method.key, 3, cost, run)
-    store.plan({Task(experiment.data[0].key, 0): planned or len(rows)})
     store.end_run(run)
     return store

@@ -1,5 +1,7 @@
 """The shared way of an experiment gives what independent fits give."""
 
+import time
+
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
@@ -65,9 +67,8 @@ def test_shared_features_score_as_an_independent_fit_does(name, kernel, experime
                 family.estimator({**params, "C": 1.0}, kernel).fit(split.X_train, y).decision_function(split.X_test)
             )
         else:
-            unit = np.abs(split.X_train).max() if name == "EnFS" else 1.0
-            features = family.estimator(params, kernel).fit(split.X_train / unit, y)
-            Z, Z_new = features.transform(split.X_train / unit), features.transform(split.X_test / unit)
+            features = family.estimator(params, kernel).fit(split.X_train, y)
+            Z, Z_new = features.transform(split.X_train), features.transform(split.X_test)
             scaler = BlockScaler().fit(Z)
             machine = OneVsRestClassifier(SVC(kernel="linear", C=1.0, max_iter=10_000))
             machine.fit(scaler.transform(Z[y >= 0]), y[y >= 0])
@@ -103,7 +104,10 @@ def test_classifiers_of_other_kinds_score_as_they_do_alone(experiment):
         for row in run(small):
             y = few_labels(split, row.cell.labels)
             family = FAMILIES[name]
-            scores = family.scores(split.X_train, y, split.X_test, family.defaults, 0)
+            model = family.estimator(family.defaults, "rbf").fit(split.X_train, y)
+            scores = (
+                model.decision_function(split.X_test) if name == "SelfTraining" else model.predict_proba(split.X_test)
+            )
             assert row.map == pytest.approx(mean_precision(split.y_test, scores))
             assert row.accuracy == np.mean(scores.argmax(axis=1) == split.y_test)
 
@@ -168,13 +172,30 @@ def test_shared_pieces_are_made_once(experiment):
 
     split = load_split(experiment("KDA"), "digits", 0)
     work = SplitWork(split, "rbf", Counting())
-    for _ in range(3):
+    for round_ in range(3):
         work.coordinates(2.0)
         work.projected_cliques(2.0, 3, 0.1)
-        assert work.take_seconds() > 0  # every user is told what the shared pieces cost
+        relied_on, made_now = work.take_seconds()
+        assert relied_on > 0  # every user is told what the shared pieces cost
+        assert (made_now > 0) == (round_ == 0)
     assert len(made) == 1
     work.coordinates(1.0)
     assert len(made) == 2
+
+
+def test_the_time_of_a_shared_piece_is_its_own_and_is_told_to_every_user_once(experiment):
+    work = SplitWork(load_split(experiment("KDA"), "digits", 0), "rbf", DenseAlgebra())
+
+    def outer():
+        time.sleep(0.02)
+        return work.once("inner", 1, lambda: time.sleep(0.04))
+
+    for round_ in range(2):
+        for _ in range(3):
+            work.once("outer", 1, outer)
+        relied_on, made_now = work.take_seconds()
+        assert relied_on == pytest.approx(0.06 if round_ == 0 else 0.02, abs=0.015)
+        assert made_now == pytest.approx(0.06 if round_ == 0 else 0.0, abs=0.015)
 
 
 def test_an_unknown_device_is_refused_by_name():
@@ -185,7 +206,7 @@ def test_an_unknown_device_is_refused_by_name():
 def test_a_stand_alone_fit_is_measured(experiment):
     small = experiment("LDSU")
     (item,) = engine.cost_tasks(small)
-    assert item == ("digits", "LDSU", 3)
+    assert item == ("digits", "LDSU", 1)
     cost = engine.measure_cost(small, item)
     assert cost["seconds_fit"] > 0
     assert cost["seconds_transform"] > 0

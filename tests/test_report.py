@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import gzip
 import html
 import html.parser
 import io
@@ -47,7 +48,7 @@ def report(tmp_path_factory):
 
 
 def write(tmp_path, experiment, rows, **options):
-    store = make_store(tmp_path / "store.sqlite", experiment, rows, planned=options.pop("planned", None))
+    store = make_store(tmp_path / "store.sqlite", experiment, rows)
     return write_report(experiment, store, tmp_path / "out", pictures=False, **options)
 
 
@@ -85,8 +86,14 @@ def tips(source):
 def test_all_formats_are_written_and_nothing_else(report):
     paths = report["paths"]
     folder = paths["html"].parent
-    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "report.md", "table.csv", "table.tex"]
-    assert set(paths) == {"html", "markdown", "csv", "latex"}
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "index.html",
+        "report.md",
+        "settings.csv.gz",
+        "table.csv",
+        "table.tex",
+    ]
+    assert set(paths) == {"html", "markdown", "csv", "latex", "settings"}
     assert report["said"][0] == "reading rows"
 
 
@@ -171,6 +178,24 @@ def test_markdown_tables_are_even_and_hold_every_method(report):
     assert "## Accuracy, oracle" in markdown
 
 
+def test_every_setting_has_a_line_and_equal_scores_share_one(report, tmp_path):
+    with gzip.open(report["paths"]["settings"], "rt", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert sum(len(line["C"].split()) for line in lines) == len(
+        {(row["data"], row["labels"], row["method"], row["params"], row["C"]) for row in report["store"].rows()}
+    )
+    line = next(line for line in lines if line["method"] == "KDA" and line["labels"] == "3")
+    same = {"data": line["data"], "labels": 3, "method": "KDA", "params": line["params"], "C": float(line["C"])}
+    scores = [row["map"] for row in report["store"].rows(**same, fold=-1)]
+    assert float(line["map_mean"]) == pytest.approx(np.mean(scores), abs=1e-4)
+
+    small = make_experiment(data=("umist",), labels=(1,), methods=("KDA",))
+    rows = [{**row, "map": 0.5, "accuracy": 0.5} for row in make_rows(small)]
+    with make_store(tmp_path / "x.sqlite", small, rows) as store:
+        text_lines = text.settings_csv(Summary(small, store)).splitlines()
+    assert len(text_lines) == 1 + 2  # a line for each delta, its three values of C together
+
+
 def latex_is_safe(latex):
     assert latex.isascii()
     body = latex.replace("\\\\", "").replace("\\{", "").replace("\\}", "")
@@ -211,13 +236,32 @@ def test_an_unfinished_run_is_said_to_be_one(tmp_path):
     experiment = small_experiment()
     rows = [one for one in make_rows(experiment) if not (one["data"] == "umist" and one["split"] == 2)]
     rows[0] |= {"map": None, "accuracy": None, "error": "too little memory"}
-    paths = write(tmp_path, experiment, rows, planned=len(rows) + 1000)
+    paths = write(tmp_path, experiment, rows)
     for kind in ("html", "markdown"):
         content = paths[kind].read_text()
-        assert f"{len(rows):,} of {len(rows) + 1000:,} cells are there" in content
+        assert f"{len(rows):,} of {len(make_rows(experiment)):,} cells are there" in content
         assert "1 of" in content
         assert "too little memory" in content
         assert "Fewer than 3 repetitions have a score for: UMIST" in content
+
+
+def test_data_that_only_stand_in_for_the_papers_are_shown_beside_it_and_not_compared(tmp_path):
+    experiment = make_experiment(labels=(3,), methods=("KDA", "LDSU"))
+    first = dataclasses.replace(experiment.data[0], stand_in=True)
+    experiment = dataclasses.replace(experiment, data=(first, *experiment.data[1:]))
+    with make_store(tmp_path / "x.sqlite", experiment, make_rows(experiment)) as store:
+        summary = Summary(experiment, store)
+    entry = summary.table("map", "oracle")[first.key, first.labels[0]]["KDA"]
+    assert entry.paper is not None
+    assert (entry.against_paper, math.isnan(entry.p_paper)) == ("", True)
+    assert all(spec.key != first.key for agreement in summary.agreement("oracle") for spec, _, _ in agreement.cells)
+    assert any(f"{first.title} stands in" in sentence for sentence in text.agreement_sentences(summary, "oracle"))
+
+
+def test_the_better_filter_of_a_cell_is_named_for_the_oracle_alone(report):
+    summary = Summary(report["experiment"], report["store"])
+    assert summary.image_cells("oracle")[-1][0] == "the better of these"
+    assert {name for name, _, _ in summary.image_cells("honest")} == {"LDSU truncate", "LDSU"}
 
 
 def test_a_finished_run_has_no_warning(report):
@@ -273,7 +317,7 @@ def test_agreement_counts_cells_within_the_tolerance_and_at_or_above(tmp_path, s
         assert (agreement.within, len(agreement.cells)) == (within, 8)
         assert agreement.mean_difference == pytest.approx(shift)
         assert (agreement.count("behind") > 0) == (shift < 0)
-    assert summary.image_cells("oracle") == [(n, reached, 8) for n in ("LDSU truncate", "LDSU", "the best of these")]
+    assert summary.image_cells("oracle") == [(n, reached, 8) for n in ("LDSU truncate", "LDSU", "the better of these")]
 
 
 def test_a_data_set_of_the_paper_counts_once(tmp_path):

@@ -21,6 +21,17 @@ def ranks(scores):
     return np.argsort(np.argsort(scores, axis=0), axis=0)
 
 
+def test_two_classes_of_unequal_size_decide_as_their_own_machines_do():
+    F, codes = points(2, 9, 6, 0.7)
+    F, codes = F[:13], codes[:13]  # nine and four
+    F_new, _ = points(2, 40, 6, 0.7, seed=1)
+    for machine, values in svm_path(F @ F.T, codes, C, tol=1e-9, max_iter=-1):
+        for value in values:
+            model = SVC(kernel="linear", C=value, tol=1e-9).fit(F, codes)
+            decided = (F_new @ F.T @ machine.weights + machine.intercepts).argmax(axis=1)
+            assert np.mean(decided == model.predict(F_new)) > 0.98
+
+
 @pytest.mark.parametrize(
     ("c", "per_class", "d", "spread"), [(5, 1, 30, 0.2), (5, 4, 30, 0.2), (3, 8, 4, 1.0), (2, 6, 9, 0.7)]
 )

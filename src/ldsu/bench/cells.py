@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# What the time of a row is divided into.
+STAGES = ("shared", "features", "classifier", "score")
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC
 
 from ldsu.bench.cells import Cell, Row, Task, canonical
 from ldsu.bench.families import FAMILIES, Family, FeatureSet, Params
 from ldsu.bench.linalg import algebra_on
 from ldsu.bench.protocol import Split, few_labels, folds, load_split, n_folds
 from ldsu.bench.spec import Experiment, MethodSpec
-from ldsu.bench.svm import svm_path
+from ldsu.bench.svm import MAX_ITER, svm_path
 from ldsu.bench.work import SplitWork
 from ldsu.classify import BlockScaler, LabelledOnly
 from ldsu.datasets import DATASETS
@@ -147,6 +148,12 @@ def _cells(experiment: Experiment, task: Task, job: Job) -> list[Cell]:
     ]
 
 
+def wanted_cells(experiment: Experiment, task: Task) -> Iterator[Cell]:
+    """Every cell of a task."""
+    for job in _all_jobs(experiment, task):
+        yield from _cells(experiment, task, job)
+
+
 def run_task(
     experiment: Experiment,
     task: Task,
@@ -186,14 +193,12 @@ def run_task(
 
 def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: SplitWork) -> list[Row]:
     """Solve one problem and judge every number of components and every C. What fails becomes rows with an error."""
-    y = few_labels(split, job.labels)
-    if job.fold >= 0:
-        y, held_out = folds(y, job.labels, experiment.folds, split.seed)[job.fold]
-    else:
-        held_out = None
     cells = {(cell.params, cell.C): cell for cell in _cells(experiment, task, job)}
     rows: list[Row] = []
-
+    try:
+        y, held_out = labels_of(experiment, job.labels, job.fold, split)
+    except ValueError as error:
+        return [Row(cell, None, None, 0, {}, _peak_mib(), split.seed, str(error)) for cell in cells.values()]
     truth = split.y_test if held_out is None else split.y_train[held_out]
     membership = truth[:, None] == np.arange(len(split.classes))
 
@@ -222,6 +227,12 @@ def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: Sp
         missing = [cell for key, cell in cells.items() if key not in written]
         rows += [Row(cell, None, None, 0, {}, _peak_mib(), split.seed, message) for cell in missing]
     return rows
+
+
+def labels_of(experiment: Experiment, labels: int, fold: int, split: Split) -> tuple[np.ndarray, np.ndarray | None]:
+    """The labels a job may read, and the rows it is judged on; None for the test half."""
+    y = few_labels(split, labels)
+    return (y, None) if fold < 0 else folds(y, labels, experiment.folds, split.seed)[fold]
 
 
 Add = Callable[[Any, list[float], np.ndarray, int, dict[str, float]], None]
@@ -255,9 +266,8 @@ def _run_features(
         F_new = features.test()
     else:
         F_new = work.once("test features", (job.method.key, canonical(job.params)), features.test)
-    shared = work.take_seconds()
-    # Shared pieces made just now are in `shared` already.
-    seconds = {"shared": shared, "features": max(0.0, time.perf_counter() - start - shared)}
+    relied_on, made_now = work.take_seconds()
+    seconds = {"shared": relied_on, "features": time.perf_counter() - start - made_now}
     available = features.power.size
     counts = [settle_n_components(component, available) for component in job.components]
     gram = np.zeros((labelled.size, labelled.size))
@@ -285,7 +295,7 @@ def _solve(job: Job, y: np.ndarray, work: SplitWork) -> FeatureSet:
 def cost_tasks(experiment: Experiment) -> list[tuple[str, str, int]]:
     """What is measured alone, once a data set: (data, method, labels), with default parameters."""
     return [
-        (spec.key, method.key, spec.labels[len(spec.labels) // 2])
+        (spec.key, method.key, spec.middle_labels)
         for spec in experiment.data
         for method in experiment.methods_for(spec.key)
     ]
@@ -313,10 +323,10 @@ def measure_cost(experiment: Experiment, item: tuple[str, str, int]) -> dict[str
 def independent_model(method: MethodSpec, kernel: str, setting: Params) -> Any:
     """A method with one setting as anyone would fit it alone, from features to linear SVM."""
     family = FAMILIES[method.family]
-    estimator = family.estimator({name: value for name, value in setting.items() if name != "C"}, kernel)
-    if family.features is None or hasattr(estimator, "predict"):
+    estimator = family.estimator(setting, kernel)
+    if hasattr(estimator, "predict"):
         return estimator
-    classifier = LinearSVC(C=setting["C"], loss="hinge", random_state=0)
+    classifier = OneVsRestClassifier(SVC(kernel="linear", C=setting["C"], max_iter=MAX_ITER))
     return make_pipeline(estimator, BlockScaler(), LabelledOnly(classifier))
 
 
@@ -332,4 +342,13 @@ def _peak_mib() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
-__all__ = ["cost_tasks", "cost_weight", "count_cells", "measure_cost", "run_task", "split_tasks", "task_memory"]
+__all__ = [
+    "cost_tasks",
+    "cost_weight",
+    "count_cells",
+    "measure_cost",
+    "run_task",
+    "split_tasks",
+    "task_memory",
+    "wanted_cells",
+]

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
@@ -67,7 +68,8 @@ class Family:
     uses_labels : bool
         Whether features depend on labels; else one solution serves every number of labels and every fold.
     one_label : tuple of str
-        Parameters without effect where every class has one label.
+        Parameters that, where every class has one label, do nothing that another does not: without a same-class graph
+        lam only multiplies all eigenvalues, which truncation ignores and strength does as well.
     shares : tuple of str
         Parameters that name the shared pieces, most expensive first: settings are run in this order.
     """
@@ -130,14 +132,14 @@ def _kpca(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
     basis = work.coordinates(params["gamma_scale"]).basis
     mean = basis.coordinates.mean(axis=0)
 
-    def make() -> tuple[np.ndarray, np.ndarray]:
+    def make() -> np.ndarray:
         scatter = -basis.coordinates.shape[0] * np.outer(mean, mean)
         scatter.flat[:: basis.rank + 1] += basis.eigenvalues
         variances, T = work.algebra.eigh(scatter)
         kept = variances[::-1] > basis.coordinates.shape[0] * np.finfo(float).eps * variances[-1]
-        return np.ascontiguousarray(T[:, ::-1][:, kept]), variances
+        return np.ascontiguousarray(T[:, ::-1][:, kept])
 
-    T, _ = work.once("kpca", params["gamma_scale"], make)
+    T = work.once("kpca", params["gamma_scale"], make)
     return _in_coordinates(work, params, T, mean @ T)
 
 
@@ -220,15 +222,31 @@ class KernelSVC(ClassifierMixin, BaseEstimator):
 
 
 def _enfs(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    # Its penalties are in the units of X, and a list of them means the same on all data only in units of X.
-    unit = float(np.abs(work.split.X_train).max()) or 1.0
-    X, X_test = work.split.X_train / unit, work.split.X_test / unit
-    best_first = np.argsort(_enfs_estimator(params, "").fit(X, codes).ranking_)
+    scaler = MaximumScaler().fit(work.split.X_train)
+    X, X_test = scaler.transform(work.split.X_train), scaler.transform(work.split.X_test)
+    best_first = np.argsort(_selector(params).fit(X, codes).ranking_)
     power = (X[:, best_first] ** 2).mean(axis=0)
     return FeatureSet(lambda rows: X[rows][:, best_first], lambda: X_test[:, best_first], power)
 
 
-def _enfs_estimator(params: Params, kernel: str) -> EnFS:
+def _enfs_estimator(params: Params, kernel: str) -> Any:
+    return make_pipeline(MaximumScaler(), _selector(params))
+
+
+class MaximumScaler(TransformerMixin, BaseEstimator):
+    """Divide all of X by its largest absolute value: the penalties of EnFS are in the units of X."""
+
+    def fit(self, X: np.ndarray, y: Any = None) -> MaximumScaler:
+        """Find the largest value of X (n, d)."""
+        self.scale_ = float(np.abs(X).max()) or 1.0
+        return self
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Divide X (q, d) by it."""
+        return X / self.scale_
+
+
+def _selector(params: Params) -> EnFS:
     return EnFS(
         params["n_components"],
         alpha=params["alpha"],
@@ -265,9 +283,9 @@ def _umap_estimator(params: Params, kernel: str, seed: int = 0) -> Any:
 
 
 class SoftmaxSVC(ClassifierMixin, BaseEstimator):
-    """An SVM with one-against-rest scores and their softmax as probabilities, which self-training ranks by.
+    """scikit-learn's SVM with the softmax of its scores (votes of pairs of classes) as probabilities.
 
-    Calibrated probabilities need several labels a class; a ranking does not.
+    Self-training ranks points by them. Calibrated probabilities need several labels a class; a ranking does not.
 
     Parameters
     ----------
@@ -315,16 +333,45 @@ def _label_spreading_estimator(params: Params, kernel: str) -> LabelSpreading:
 
 
 def _self_training(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
-    gamma = median_gamma(X, "rbf", params["gamma_scale"])
-    return (
-        _self_training_estimator(params, "").set_params(estimator__gamma=gamma).fit(X, codes).decision_function(X_new)
-    )
+    return _self_training_estimator(params, "").fit(X, codes).decision_function(X_new)
 
 
-def _self_training_estimator(params: Params, kernel: str) -> SelfTrainingClassifier:
-    return SelfTrainingClassifier(
-        SoftmaxSVC(C=params["svm_C"]), criterion="k_best", k_best=params["k_best"], max_iter=params["max_iter"]
-    )
+def _self_training_estimator(params: Params, kernel: str) -> SelfTraining:
+    return SelfTraining(**{name: params[name] for name in ("gamma_scale", "svm_C", "k_best", "max_iter")})
+
+
+class SelfTraining(ClassifierMixin, BaseEstimator):
+    """scikit-learn's self-training around an RBF SVM whose bandwidth is set from all rows.
+
+    Parameters
+    ----------
+    gamma_scale, svm_C : float
+        Bandwidth, in units of the median distance, and penalty of the SVM.
+    k_best, max_iter : int
+        Points labelled in a round, and rounds.
+    """
+
+    def __init__(self, gamma_scale: float = 2.0, svm_C: float = 10.0, k_best: int = 50, max_iter: int = 10) -> None:
+        self.gamma_scale = gamma_scale
+        self.svm_C = svm_C
+        self.k_best = k_best
+        self.max_iter = max_iter
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> SelfTraining:
+        """Fit on X (n, d) and y (n,), -1 where there is no label."""
+        machine = SoftmaxSVC(C=self.svm_C, gamma=median_gamma(X, "rbf", self.gamma_scale))
+        model = SelfTrainingClassifier(machine, criterion="k_best", k_best=self.k_best, max_iter=self.max_iter)
+        self.model_ = model.fit(X, y)
+        self.classes_ = model.classes_
+        return self
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        """Scores (len(X), c)."""
+        return self.model_.decision_function(X)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """The class of the largest score."""
+        return self.model_.predict(X)
 
 
 # Components kept of the methods whose later ones are never wanted.

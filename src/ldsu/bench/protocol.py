@@ -21,7 +21,7 @@ class Split:
     ----------
     X_train, X_test : ndarrays of shape (n, d), (q, d)
     y_train, y_test : ndarrays of int
-        Class numbers. The training ones are read only through `few_labels`.
+        Class numbers. Methods see those of the training half through `few_labels` alone.
     order : ndarray of shape (n,)
         Rank of a training row within its class: with m labels a class, those below m are labelled.
     classes : tuple of str

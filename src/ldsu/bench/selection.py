@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from ldsu.bench.cells import canonical
+from ldsu.bench.cells import STAGES, canonical
 
-STAGES = ("shared", "features", "classifier", "score")
 _SECONDS = tuple(f"seconds_{stage}" for stage in STAGES)
 GroupKey = tuple[str, int, str]
 

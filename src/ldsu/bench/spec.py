@@ -30,6 +30,8 @@ class DataSpec:
         Labels a class.
     paper : str or None
         Its name in the paper's table.
+    stand_in : bool
+        Whether it only stands in for the paper's data: the paper's figures are shown beside it, not compared.
     rows : int or None
         Use a random subset of this many rows.
     """
@@ -42,6 +44,12 @@ class DataSpec:
     labels: tuple[int, ...]
     paper: str | None
     rows: int | None
+    stand_in: bool = False
+
+    @property
+    def middle_labels(self) -> int:
+        """The number of labels that stands for the others where only one is shown."""
+        return self.labels[(len(self.labels) - 1) // 2]
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class MethodSpec:
     default : dict
         The setting taken without any choice, "C" included.
     one_label : tuple of str
-        Parameters that do nothing with one label a class; only their default is run there.
+        Parameters that, with one label a class, do nothing that another does not; only their default is run there.
     only : tuple of str
         Keys of the data sets it runs on; empty for all.
     """
@@ -174,7 +182,7 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def _read_data(read: _Reader, entry: dict[str, Any], labels: tuple[int, ...], datasets: Mapping[str, Any]) -> DataSpec:
     where = f"[[data]] {entry.get('name', '')}".strip()
-    read.known(entry, where, {"name", "preprocessing", "title", "kernel", "labels", "paper", "rows"})
+    read.known(entry, where, {"name", "preprocessing", "title", "kernel", "labels", "paper", "rows", "stand_in"})
     name = read.choice(entry, "name", datasets, where)
     preprocessing = entry.get("preprocessing")
     if preprocessing is not None:
@@ -191,6 +199,7 @@ def _read_data(read: _Reader, entry: dict[str, Any], labels: tuple[int, ...], da
         labels=read.numbers(entry, "labels", labels, where, int),
         paper=entry.get("paper"),
         rows=read.number(entry, "rows", 10, where, int, least=10) if "rows" in entry else None,
+        stand_in=bool(entry.get("stand_in", False)),
     )
 
 
@@ -200,10 +209,15 @@ def _read_method(read: _Reader, entry: dict[str, Any], families: Mapping[str, An
     name = str(entry.get("name", entry.get("family", "")))
     family = families[read.choice({"family": entry.get("family", name)}, "family", families, where)]
     default = {**family.defaults, **entry.get("default", {})}
+    for parameter, value in default.items():
+        if parameter in family.defaults:
+            default[parameter] = _value(read, value, parameter, family.defaults, f"{where}, default")
     grids = {}
     for part in ("grid", "honest"):
         tables = entry.get(part, [])
-        grids[part] = tuple(_read_grid(read, grid, f"{where}, {part}", default, keys) for grid in _listed(tables))
+        grids[part] = tuple(
+            _read_grid(read, grid, f"{where}, {part}", family.defaults, keys) for grid in _listed(tables)
+        )
     for data in entry.get("only", []):
         read.choice({"only": data}, "only", keys, where)
     unknown = sorted(set(default) - set(family.defaults))
@@ -238,8 +252,18 @@ def _read_grid(
         choices = _listed(choices)
         if not choices:
             read.fail(f"{where} gives no value for {name!r}")
-        values[name] = tuple(float(c) if isinstance(default[name], float) else c for c in choices)
+        values[name] = tuple(_value(read, choice, name, default, where) for choice in choices)
     return values
+
+
+def _value(read: _Reader, value: Any, name: str, defaults: Settings, where: str) -> Any:
+    """A parameter's value as the kind of number its family has; a number of components may be a share or a count."""
+    if isinstance(defaults[name], str):
+        return value if isinstance(value, str) else read.fail(f"{where} has {name} = {value!r}, but it must be a text")
+    kind = int if isinstance(defaults[name], int) or (name == "n_components" and isinstance(value, int)) else float
+    least = 1 if kind is int else 0
+    most = 1.0 if name == "n_components" and kind is float else 1e12
+    return read.number({name: value}, name, value, where, kind, least, most)
 
 
 def _listed(value: Any) -> list[Any]:

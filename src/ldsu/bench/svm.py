@@ -45,7 +45,8 @@ def svm_path(
     however many features there are. Two facts save most of the work. A machine none of whose coefficients reaches C
     is the same for every larger C. A machine all of whose positive examples have the coefficient C turns, for a smaller
     C' = t C, into one with the scores ``t (f + 1) - 1``: the same order within a class and, when all classes are in
-    that state, between classes. Such a C' shares the machine of C.
+    that state, between classes. Such a C' shares the machine of C. (Where two classes are of equal size and every
+    example has the coefficient C, the scores are just ``t f``.)
 
     Parameters
     ----------
@@ -94,12 +95,11 @@ def _train(gram: np.ndarray, codes: np.ndarray, C: float, tol: float, max_iter: 
         column, intercepts[t] = binary_svm(gram, positive, C, tol, max_iter)
         weights[:, t] = column
         free &= bool(np.abs(column).max() < C * (1 - AT_BOUND))
-        saturated &= bool(column[positive].min() >= C * (1 - AT_BOUND))
+        # With two classes the decision is the sign of one score, which a shift would change: both must be at C.
+        saturated &= bool(np.abs(column[positive | (c == 2)]).min() >= C * (1 - AT_BOUND))
     if c == 2:  # one machine, positive for the second class
         weights = np.column_stack([-weights[:, 0], weights[:, 0]])
         intercepts = np.array([-intercepts[0], intercepts[0]])
-        # The state "every positive example at C" must then hold for the smaller class, whichever it is.
-        saturated &= bool(np.sum(codes == 1) <= np.sum(codes == 0))
     return Machine(weights, intercepts), free, saturated
 
 

@@ -67,29 +67,32 @@ class SplitWork:
         self.algebra = algebra
         self.in_kernel_space = kernel not in INPUT_SPACE_KERNELS
         self._kept: dict[str, OrderedDict[Hashable, tuple[Any, float]]] = {}
-        self._used = 0.0
+        self._used: dict[tuple[str, Hashable], float] = {}
+        self._made = 0.0
 
     def once(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
-        """``make()``, or what it gave before for the same key; its time is added to what the caller relies on."""
+        """``make()``, or what it gave before for the same key; its time is noted among what the caller relies on."""
         kept = self._kept.setdefault(kind, OrderedDict())
         if key not in kept:
             while len(kept) >= self.KEEP:
                 kept.popitem(last=False)
-            before, start = self._used, time.perf_counter()
+            made_before, start = self._made, time.perf_counter()
             value = make()
-            # What `make` took from other pieces is already in `_used`; its own share is the rest.
-            inherited = self._used - before
-            kept[key] = (value, max(0.0, time.perf_counter() - start - inherited))
+            # Pieces that `make` made on the way have noted their own time.
+            own = time.perf_counter() - start - (self._made - made_before)
+            self._made += own
+            kept[key] = (value, own)
         else:
             kept.move_to_end(key)
         value, seconds = kept[key]
-        self._used += seconds
+        self._used[kind, key] = seconds
         return value
 
-    def take_seconds(self) -> float:
-        """Seconds of the shared pieces used since the last call, however often they were used before."""
-        seconds, self._used = self._used, 0.0
-        return seconds
+    def take_seconds(self) -> tuple[float, float]:
+        """Since the last call: seconds of the pieces used, whenever they were made, and of those made just now."""
+        answer = sum(self._used.values()), self._made
+        self._used, self._made = {}, 0.0
+        return answer
 
     def settled_kernel(self, gamma_scale: float) -> Kernel:
         """The kernel with its bandwidth set from the training half."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 import tempfile
@@ -13,7 +14,7 @@ from ldsu.bench.report.figures import draw_figures
 from ldsu.bench.report.page import render_page
 from ldsu.bench.report.pictures import draw_pictures
 from ldsu.bench.report.summary import METRIC_NAMES, Entry, Summary
-from ldsu.bench.report.text import SIGNS, csv_text, latex, markdown
+from ldsu.bench.report.text import SIGNS, csv_text, latex, markdown, settings_csv
 from ldsu.bench.spec import Experiment
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def write_report(
     pictures: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Path]:
-    """Write ``index.html``, ``report.md``, ``table.csv`` and ``table.tex``, each whole or not at all.
+    """Write ``index.html``, ``report.md``, ``table.csv``, ``table.tex``, ``settings.csv.gz``, each whole or not at all.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ def write_report(
     Returns
     -------
     paths : dict of str to Path
-        By "html", "markdown", "csv" and "latex".
+        By "html", "markdown", "csv", "latex" and "settings".
     """
     say = progress or (lambda _: None)
     folder = Path(out_dir)
@@ -64,16 +65,18 @@ def write_report(
         "markdown": ("report.md", markdown(summary, drawn)),
         "csv": ("table.csv", csv_text(summary)),
         "latex": ("table.tex", latex(summary)),
+        "settings": ("settings.csv.gz", settings_csv(summary)),
     }
-    return {kind: _write(folder / name, text) for kind, (name, text) in texts.items()}
+    return {kind: _write(folder / name, text.encode()) for kind, (name, text) in texts.items()}
 
 
-def _write(path: Path, text: str) -> Path:
+def _write(path: Path, content: bytes) -> Path:
     """Write under another name, then rename: a reader sees the old file or the new one."""
     handle, name = tempfile.mkstemp(prefix=f"{path.name}.part", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            # Without a time in its header, equal content is an equal file.
+            file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ldsu.bench.cells import STAGES
 from ldsu.bench.paper import is_ldsu, is_papers_method, paper_score
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.report.svg import Bar, Point, Series, bar_chart, heat_map, line_chart, short
-from ldsu.bench.selection import STAGES, Group, sweep, sweep_pair
+from ldsu.bench.selection import Group, sweep, sweep_pair
 from ldsu.bench.spec import DataSpec, MethodSpec
 
 STYLES = 12  # s1 ... s12 in the style sheet
@@ -64,7 +65,7 @@ def draw_figures(summary: Summary) -> list[Figure]:
             "lam",
             "Weight of the local graph (lambda)",
             "lambda, logarithmic",
-            "With one label per class lambda has no effect, and is not swept.",
+            "With one label per class there is no same-class graph for lambda to weigh against, and it is not swept.",
             paper="The paper's figure 2.",
             log=True,
         ),
@@ -87,11 +88,6 @@ def styles(summary: Summary) -> dict[str, str]:
     """A style class for each method, the LDSUs first."""
     methods = sorted(summary.column_keys, key=lambda method: not is_ldsu(method.family))
     return {method.key: f"s{1 + i % STYLES}" for i, method in enumerate(methods)}
-
-
-def middle_labels(spec: DataSpec) -> int:
-    """The number of labels that stands for a data set where one must: 3 of 1, 3, 5, 10."""
-    return spec.labels[(len(spec.labels) - 1) // 2]
 
 
 def _ldsu_methods(summary: Summary, parameters: Sequence[str]) -> list[MethodSpec]:
@@ -139,8 +135,8 @@ def sweep_figures(
             if (panel := _sweep_panel(summary, spec, method, parameter, x_label, log=log)) is not None
         ]
         caption = (
-            f"{method.key}: mean MAP on the test half. Solid: the best over all other parameters; dashed: the others "
-            f"at their defaults ({_defaults(method, parameter)}). {remark} "
+            f"{method.key}: mean MAP on the test half. Solid: the best over the other parameters, among those "
+            f"tried with every value; dashed: the others at their defaults ({_defaults(method, parameter)}). {remark} "
         ) + (paper if is_papers_method(method.family) else "")
         made.append(Figure(f"{parameter} {method.key}", f"{title}, {method.key}", caption.strip(), panels))
     return made
@@ -203,9 +199,9 @@ def pair_figures(summary: Summary, first: str, second: str, title: str, names: t
                 if group is not None:
                     panels += _pair_panel(spec, labels, group, first, second, names)
         caption = (
-            f"{method.key}: mean MAP on the test half, best over all other parameters; the stronger the colour "
-            "the higher, each panel on its own scale, the best pair framed. The paper finds no sensitivity to theta, "
-            "and k best at 3 or 5."
+            f"{method.key}: mean MAP on the test half, best over the other parameters that were tried with every "
+            "pair; the stronger the colour the higher, each panel on its own scale, the best pair framed. The paper "
+            "finds no sensitivity to theta, and k best at 3 or 5."
         )
         made.append(Figure(f"{first} {second} {method.key}", f"{title}, {method.key}", caption, panels, small=True))
     return made

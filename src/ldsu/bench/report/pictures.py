@@ -14,7 +14,6 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from ldsu.bench.paper import is_ldsu
-from ldsu.bench.report.figures import middle_labels
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.report.svg import short
 from ldsu.bench.selection import Setting
@@ -66,7 +65,7 @@ def draw_pictures(summary: Summary, store: Store, progress: Progress) -> tuple[l
 
 
 def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress) -> dict[str, Any]:
-    labels = middle_labels(spec)
+    labels = spec.middle_labels
     source = _Source(summary, spec, labels)
     recipe = {
         "version": VERSION,

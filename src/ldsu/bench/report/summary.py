@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ldsu.bench.cells import canonical
+from ldsu.bench.engine import count_cells, split_tasks
 from ldsu.bench.paper import IMAGE_SETS, REPETITIONS, TOLERANCE, PaperScore, is_ldsu, is_papers_method, paper_score
 from ldsu.bench.selection import (
     Choice,
@@ -50,6 +51,8 @@ class Entry:
         Whether no method of the row has a higher mean.
     p_best : float
         Of the paired test against the best of the row, corrected for the number of methods; NaN for the best itself.
+    stand_in : bool
+        Whether the data only stand in for the paper's.
     """
 
     choice: Choice
@@ -59,6 +62,7 @@ class Entry:
     p_paper: float
     best: bool
     p_best: float
+    stand_in: bool = False
 
     @property
     def difference(self) -> float:
@@ -67,8 +71,8 @@ class Entry:
 
     @property
     def against_paper(self) -> str:
-        """Verdict of the test against the paper's figure; empty without one."""
-        return verdict(self.difference, self.p_paper) if self.paper else ""
+        """Verdict of the test against the paper's figure; empty where there is none on the same data."""
+        return verdict(self.difference, self.p_paper) if self.paper and not self.stand_in else ""
 
     @property
     def tied(self) -> bool:
@@ -126,8 +130,7 @@ class Summary:
                     self.choices[name, key] = choice
         self.runs = store.runs()
         self.costs = [cost for cost in store.costs() if cost["data"] in self.data and cost["method"] in self.methods]
-        planned = {task: cells for task, cells in store.planned().items() if task.data in self.data}
-        self.planned = sum(planned.values())
+        self.planned = sum(count_cells(experiment, task) for task in split_tasks(experiment))
         # Bound here and not on the class, so that the cache goes when the summary goes.
         self.table = cache(self._table)
 
@@ -142,10 +145,18 @@ class Summary:
             for labels in spec.labels
             for method in self.experiment.methods_for(spec.key)
         }
+        honest_settings = {
+            (spec.key, labels, method.key): {canonical(s) for s in method.honest_settings(labels, spec.key)}
+            for spec in self.experiment.data
+            for labels in spec.labels
+            for method in self.experiment.methods_for(spec.key)
+        }
         penalties = {0.0, *self.experiment.C}
         for row in store.rows():
-            belongs = settings.get((row["data"], row["labels"], row["method"]), ())
-            if row["params"] not in belongs or row["C"] not in penalties:
+            asked = settings if row["fold"] < 0 else honest_settings
+            belongs = asked.get((row["data"], row["labels"], row["method"]), ())
+            known = row["params"] in belongs and row["C"] in penalties and row["split"] < self.experiment.repetitions
+            if not known:
                 continue
             self.done += 1
             if row["error"] is not None:
@@ -188,16 +199,20 @@ class Summary:
         for method, choice in chosen.items():
             mean, std = choice.mean(metric), choice.std(metric)
             paper = paper_score(spec.paper, labels, self.methods[method].family) if metric == "map" else None
-            p_paper = welch_test(mean, std, len(choice.splits), *paper, REPETITIONS) if paper else math.nan
-            row[method] = Entry(choice, mean, std, paper, p_paper, method == best, p_best.get(method, math.nan))
+            p_paper = math.nan
+            if paper is not None and not spec.stand_in:
+                p_paper = welch_test(mean, std, len(choice.splits), *paper, REPETITIONS)
+            row[method] = Entry(
+                choice, mean, std, paper, p_paper, method == best, p_best.get(method, math.nan), spec.stand_in
+            )
         return row
 
     @property
     def paper_data(self) -> list[DataSpec]:
-        """The data set that stands beside each of the paper's: the first the experiment names for it."""
+        """The data set that is compared with each of the paper's: the first the experiment names for it."""
         first: dict[str, DataSpec] = {}
         for spec in self.experiment.data:
-            if spec.paper is not None:
+            if spec.paper is not None and not spec.stand_in:
                 first.setdefault(spec.paper, spec)
         return list(first.values())
 
@@ -219,18 +234,19 @@ class Summary:
     def image_cells(self, selection: str) -> list[tuple[str, int, int]]:
         """For each LDSU, and for the better of them: its name, image cells at or above the paper's LDSU, and all."""
         at_or_above: dict[str, set[tuple[str, int]]] = {}
-        compared: set[tuple[str, int]] = set()
+        compared: dict[str, int] = {}
         for agreement in self.agreement(selection):
             if not is_ldsu(agreement.method.family):
                 continue
             cells = [(spec, n, entry) for spec, n, entry in agreement.cells if spec.paper in IMAGE_SETS]
-            compared |= {(spec.key, n) for spec, n, _ in cells}
+            compared[agreement.method.key] = len(cells)
             at_or_above[agreement.method.key] = {(s.key, n) for s, n, entry in cells if entry.difference >= -1e-9}
         if not compared:
             return []
-        counts = [(name, len(cells), len(compared)) for name, cells in at_or_above.items()]
-        if len(at_or_above) > 1:
-            counts.append(("the best of these", len(set().union(*at_or_above.values())), len(compared)))
+        counts = [(name, len(cells), compared[name]) for name, cells in at_or_above.items()]
+        # To take the better filter of a cell is a choice by test labels: the oracle's to make.
+        if len(at_or_above) > 1 and selection == "oracle":
+            counts.append(("the better of these", len(set().union(*at_or_above.values())), max(compared.values())))
         return counts
 
     def duels(self, selection: str, metric: str = "map") -> list[tuple[str, str, dict[str, int]]]:
@@ -254,7 +270,7 @@ class Summary:
         if self.planned and self.done < self.planned:
             said.append(
                 f"The run is not finished: {self.done:,} of {self.planned:,} cells are there. "
-                "Means stand for the splits that have every setting so far."
+                "Oracle means stand for the splits that have every setting so far."
             )
         if self.failed:
             said.append(f"{self.failed:,} of {self.done:,} cells failed; their settings are left out.")

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from ldsu.bench.paper import TOLERANCE
 from ldsu.bench.report.figures import Figure
 from ldsu.bench.report.summary import MAX_FAILURES, METRIC_NAMES, Entry, Summary
@@ -17,16 +19,18 @@ from ldsu.bench.report.svg import short
 from ldsu.bench.selection import Choice
 
 SELECTION_WORDS = {
-    "oracle": "parameters with the best mean on the test half: a ceiling, as such papers usually print",
-    "honest": "parameters chosen without a test label: cross-validation on the labelled points from three labels a "
-    "class on, the method's default below",
+    "oracle": "parameters with the best mean MAP on the test half: a ceiling, as such papers usually print",
+    "honest": "parameters chosen without a test label: by cross-validation on the labelled points where there are "
+    "three or more a class and the method has a grid for it, else the method's default",
 }
 STATISTICS = (
     "Deviations are over repetitions, with n - 1 in the denominator (the paper does not say which it uses). Methods "
     "are compared with the best of their row by paired t-tests over the same splits, corrected for their number "
     "(Holm); with the paper, of which only mean and deviation of five repetitions are known, by Welch's t-test. Clear "
     "means p < 0.05. Three to five repetitions are few: a test over them finds large differences only, and \u201cno "
-    "clear difference\u201d does not mean equal. Repetitions share samples, so p-values are, if anything, too small."
+    "clear difference\u201d does not mean equal. Repetitions share samples, so p-values are, if anything, too small. "
+    "Oracle figures are maxima over the settings tried, of which some methods have many more than others; the tests do "
+    "not correct for that, nor for the number of comparisons with the paper."
 )
 SIGNS = {"ahead": "▲", "behind": "▼", "no clear difference": "≈", "": ""}
 
@@ -103,6 +107,7 @@ def csv_text(summary: Summary) -> str:
                     "method": method,
                     "selection": selection,
                     "splits": len(choice.splits),
+                    "settings_tried": len(summary.groups[spec.key, labels, method].settings),
                     "map_mean": _figure(entry.mean),
                     "map_std": _figure(entry.std),
                     "accuracy_mean": _figure(accuracy.mean),
@@ -123,6 +128,34 @@ def csv_text(summary: Summary) -> str:
                     writer = csv.DictWriter(file, list(row), lineterminator="\n")
                     writer.writeheader()
                 writer.writerow(row)
+    return file.getvalue()
+
+
+def settings_csv(summary: Summary) -> str:
+    """One line for each setting that was run: means over the repetitions. Values of C with equal scores share one."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    names = ["map_mean", "map_std", "accuracy_mean", "cv_map_mean"]
+    writer.writerow(["data", "labels", "method", "params", "C", "splits", *names])
+    for (data, labels, method), group in sorted(summary.groups.items()):
+        lines: dict[tuple[str, bytes], tuple[int, list[float]]] = {}
+        for number, setting in enumerate(group.settings):
+            scores = np.concatenate([group.map[number], group.accuracy[number], group.cv_map[number]])
+            lines.setdefault((setting.params, scores.tobytes()), (number, []))[1].append(setting.C)
+        for (params, _), (number, penalties) in lines.items():
+            scored = np.isfinite(group.map[number])
+            if not scored.any():
+                continue
+            folds = group.cv_map[number][np.isfinite(group.cv_map[number])]
+            figures = [
+                float(group.map[number][scored].mean()),
+                float(group.map[number][scored].std(ddof=1)) if scored.sum() > 1 else math.nan,
+                float(group.accuracy[number][scored].mean()),
+                float(folds.mean()) if folds.size else math.nan,
+            ]
+            shown = [f"{figure:.4f}" if math.isfinite(figure) else "" for figure in figures]
+            C = " ".join(f"{value:g}" for value in sorted(penalties))
+            writer.writerow([data, labels, method, params, C, int(scored.sum()), *shown])
     return file.getvalue()
 
 
@@ -194,7 +227,12 @@ def agreement_sentences(summary: Summary, selection: str) -> list[str]:
     for name, reached, compared in summary.image_cells(selection):
         said.append(f"{sentence_case(name)}: at or above the paper's LDSU in {reached} of {compared} image cells.")
     shown = {spec.key for spec in summary.paper_data}
-    others = [spec.title for spec in summary.experiment.data if spec.paper and spec.key not in shown]
+    others = [
+        spec.title for spec in summary.experiment.data if spec.paper and spec.key not in shown and not spec.stand_in
+    ]
+    stand_ins = [spec.title for spec in summary.experiment.data if spec.stand_in]
+    if stand_ins:
+        said.append(f"{', '.join(stand_ins)} stands in for the paper's data, which are others: not compared.")
     if others:
         said.append(f"Counted once per data set of the paper; not counted: {', '.join(others)}.")
     return said
