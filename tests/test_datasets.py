@@ -22,11 +22,11 @@ from ldsu.datasets import (
     DatasetWarning,
     _registry,
     cache_folder,
-    datasets,
     formats,
     load,
 )
-from ldsu.datasets.download import Remote
+from ldsu.datasets._catalogue import Form
+from ldsu.datasets.download import DownloadError, Remote
 from ldsu.datasets.preprocessing import distinct_rows, resize
 
 PUBLISHED = ["usps", "coil20", "umist", "yaleb", "pcmac", "mnist", "covtype"]
@@ -73,7 +73,6 @@ def sums(X, y):
 
 
 def test_every_data_set_is_described_and_has_its_preprocessings():
-    assert [info.name for info in datasets()] == list(DATASETS)
     for name, info in DATASETS.items():
         assert info.name == name
         assert set(info.preprocessings) <= set(PREPROCESSINGS)
@@ -82,7 +81,13 @@ def test_every_data_set_is_described_and_has_its_preprocessings():
         for form in info.forms:
             assert all(url.startswith("http") for file in form.files for url in file.urls)
             assert all(len(file.sha256) == 64 for file in form.files if file.sha256)
+        assert {form.files[0].name for form in info.forms if form.variant} <= {"usps.bz2", "umist_cropped.mat"}
     assert all(step.description for step in PREPROCESSINGS.values())
+
+
+def test_documentation_gives_the_sources_of_the_catalogue():
+    text = (_registry.Path(__file__).parents[1] / "docs" / "datasets.md").read_text()
+    assert [name for name, info in DATASETS.items() if name != "digits" and f"<{info.source}>" not in text] == []
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -165,12 +170,103 @@ def test_other_values_are_read_with_a_warning(small, tmp_path):
     assert len(data.notes) == 1
 
 
-@pytest.mark.parametrize("y", [[0, 0], [0, 2], [0, 1, 1], [-1, 1]])
+@pytest.mark.parametrize("y", [[0, 0], [0, 2], [0, 1, 1], [-1, 1], [0, 2**30]])
 def test_another_data_set_under_the_name_is_refused(small, tmp_path, y):
     small("pcmac", 1, 1)
     write_npz(tmp_path, "pcmac", np.zeros((2, 2)), y)
     with pytest.raises(DatasetError, match="is not PCMAC"):
         load("pcmac", data_dir=tmp_path)
+
+
+def test_classes_that_have_names_are_compared_in_order(small, tmp_path):
+    small("icu2012", 2, 1)
+    as_table(tmp_path)
+    path = tmp_path / "icu2012_outcomes.csv"
+    path.write_text(OUTCOMES.replace("-1,0\n", "-1,x\n").replace("3,1\n", "3,0\n").replace("-1,x\n", "-1,1\n"))
+    with pytest.raises(DatasetError, match="class 'survived' has 1 samples, not 2"):
+        load("icu2012", data_dir=tmp_path)
+    small("usps", 2, 1)
+    write_npz(tmp_path, "usps", np.zeros((3, 4)), [0, 1, 1])
+    with pytest.raises(DatasetError, match="class '0' has 1 samples, not 2"):
+        load("usps", data_dir=tmp_path)
+    small("coil20", 2, 1)  # which object is which is not known
+    write_npz(tmp_path, "coil20", np.zeros((3, 4)), [0, 1, 1])
+    assert load("coil20", data_dir=tmp_path).y.tolist() == [0, 1, 1]
+    write_npz(tmp_path, "coil20", np.zeros((4, 4)), [0, 0, 1, 1])
+    small("coil20", 3, 1)
+    with pytest.raises(DatasetError, match="its classes have other sizes than published"):
+        load("coil20", data_dir=tmp_path)
+
+
+GOOD_X, GOOD_Y = np.arange(6.0).reshape(2, 3), np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "more", "reason"),
+    [
+        (GOOD_X.astype(str), GOOD_Y, {}, "type <U32, not a table of numbers"),
+        (GOOD_X * 1j, GOOD_Y, {}, "type complex128, not a table"),
+        (GOOD_X[:, 0], GOOD_Y, {}, r"shape \(2,\)"),
+        (GOOD_X[:, None], GOOD_Y, {}, r"shape \(2, 1, 3\)"),
+        (GOOD_X[:, :0], GOOD_Y, {}, r"shape \(2, 0\)"),
+        (np.float64(3), GOOD_Y, {}, r"shape \(\)"),
+        (GOOD_X * np.nan, GOOD_Y, {}, "not all finite"),
+        (np.where(GOOD_X > 4, np.inf, GOOD_X), GOOD_Y, {}, "not all finite"),
+        (-np.inf * (GOOD_X + 1), GOOD_Y, {}, "not all finite"),
+        (GOOD_X * 1e300, GOOD_Y, {}, "not all finite"),
+        (GOOD_X, np.array([0.9, 1.9]), {}, "labels are not whole numbers: 0.9"),
+        (GOOD_X, np.array([0, np.nan]), {}, "labels are not whole numbers: nan"),
+        (GOOD_X, np.array([0, 1e300]), {}, "labels are not whole numbers: 1e"),
+        (GOOD_X, np.array(["a", "b"]), {}, "not a column of numbers"),
+        (GOOD_X, np.eye(2), {}, "not a column of numbers"),
+        (GOOD_X, np.int64(1), {}, "not a column of numbers"),
+        (GOOD_X, GOOD_Y, {"image_shape": [2, 2]}, r"the shape \(2, 2\), and its samples 3 values"),
+        (GOOD_X, GOOD_Y, {"image_shape": [-1, -3]}, "the shape"),
+        (GOOD_X, GOOD_Y, {"image_shape": [3]}, "the shape"),
+        (GOOD_X, GOOD_Y, {"image_shape": 3}, "0-d array"),
+        (GOOD_X, GOOD_Y, {"is_test": [True]}, "test rows"),
+    ],
+)
+@pytest.mark.parametrize("name", ["pcmac", "coil20"])  # as whole numbers, and brought to a scale
+def test_file_with_the_wrong_kind_of_arrays_is_one_sentence(small, tmp_path, recwarn, name, X, y, more, reason):
+    small(name, 1, 1)
+    write_npz(tmp_path, name, X, y, **more)
+    assert_one_sentence(name, tmp_path, rf"{name}\.npz cannot be read as .*: .*{reason}.*\. Replace or remove the file")
+    assert list(recwarn) == []
+
+
+def assert_one_sentence(name, folder, match):
+    with pytest.raises(DatasetError, match=match) as caught:
+        load(name, data_dir=folder, download=False)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("y", [[[0], [1]], [[0, 1]], [0.0, 1.0], [False, True]])
+def test_labels_may_be_a_column_and_have_any_type_of_number(small, tmp_path, y):
+    small("pcmac", 1, 1)
+    write_npz(tmp_path, "pcmac", GOOD_X, y)
+    data = load("pcmac", data_dir=tmp_path)
+    assert data.y.tolist() == [0, 1]
+    assert data.y.dtype == np.int64
+
+
+def test_labels_of_matlab_that_are_not_whole_are_refused(small, tmp_path):
+    small("pcmac", 1, 1)
+    scipy.io.savemat(tmp_path / "PCMAC.mat", {"X": GOOD_X, "Y": [[0.9], [1.9]]})
+    assert_one_sentence("pcmac", tmp_path, r"PCMAC\.mat cannot be read as PCMAC: its labels are not whole")
+
+
+def test_images_that_are_to_be_resized_need_their_shape(small, tmp_path):
+    small("yaleb", 1, 1)
+    write_npz(tmp_path, "yaleb", np.zeros((2, 1024)), [0, 1])
+    assert_one_sentence("yaleb", tmp_path, "the shape of its images is missing")
+
+
+def test_error_that_quotes_the_file_is_cut_short(tmp_path):
+    for part in ("train", "test"):
+        (tmp_path / f"zip.{part}").write_bytes(b"x" * 100_000)
+    assert_one_sentence("usps", tmp_path, r"zip\.train and .*zip\.test cannot be read as USPS: could not convert")
 
 
 @pytest.mark.parametrize("damage", [b"", b"no zip", "cut", "flip"])
@@ -279,7 +375,7 @@ def test_resized_faces_are_read_in_their_own_shape(small, tmp_path):
 )
 def test_other_scalings_are_brought_to_the_usual_one(small, tmp_path, name, stored, expected):
     small(name, 1)
-    write_npz(tmp_path, name, [stored], [0])
+    write_npz(tmp_path, name, [stored], [0], image_shape=[1, 3])
     np.testing.assert_allclose(load(name, preprocessing="none", data_dir=tmp_path).X[0], expected, atol=1e-5)
 
 
@@ -347,8 +443,37 @@ def test_workspace_of_r_gives_its_matrix(version):
 def test_workspace_of_r_cut_anywhere_is_an_error():
     data = r_workspace("m", np.arange(6.0).reshape(2, 3), 2)
     for end in range(len(data)):
-        with pytest.raises(formats.DAMAGE):
+        with pytest.raises((EOFError, ValueError)):
             formats.read_rdata(data[:end])
+
+
+def r_items(*words):
+    return b"RDX2\nX\n" + struct.pack(f">{len(words) + 3}i", 2, 0x00040201, 0x00020300, *words)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (
+            r_workspace("m", np.arange(6.0).reshape(2, 3), 2).replace(b"dim", b"mid"),
+            r"zip\.train\.RData holds no numeric",
+        ),
+        (r_items(254), "holds no numeric matrix"),
+        (r_items(13, 1, 5), "an R object without a name"),
+        (r_items(*[19, 1] * 50_000), "recursion"),
+        (r_items(13, 2**31 - 1), "ends too early"),
+        (r_items(13, -1), "ends too early"),
+        (r_items(0x1FF), "out of range"),
+        (r_items(24), "R object of type 24"),
+        (r_workspace("m", np.arange(6.0).reshape(2, 3), 2), "of shape|the shape"),
+        (r_workspace("m", np.full((2, 257), 0.5), 2), "labels are not whole numbers"),
+    ],
+    ids=["no matrix", "empty", "vector", "deep", "long", "negative", "symbol", "type", "narrow", "half"],
+)
+def test_workspace_of_r_that_is_not_the_digits_is_one_sentence(tmp_path, data, reason):
+    for part in ("train", "test"):
+        (tmp_path / f"zip.{part}.RData").write_bytes(data)
+    assert_one_sentence("usps", tmp_path, rf"zip\.test\.RData cannot be read as USPS: .*{reason}")
 
 
 @pytest.mark.parametrize(
@@ -394,7 +519,7 @@ def test_postal_digits_in_libsvm_form(small, tmp_path):
 @pytest.mark.parametrize("compress", [gzip.compress, bytes])
 def test_covertype_table(small, tmp_path, header, compress):
     X, y = raw("covtype")
-    rows = np.flatnonzero(np.arange(len(y)) % 5000 == 0)
+    rows = np.flatnonzero(np.arange(len(y)) % 1000 == 0)  # every class is among them
     X, y = X[rows], y[rows]
     small("covtype", *np.bincount(y), sha256=sums(X, y))
     text = "".join(",".join(map(str, [*row, label + 1])) + "\n" for row, label in zip(X, y, strict=True))
@@ -482,7 +607,18 @@ def test_archive_is_never_unpacked(small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "events", [EVENTS + "132539,00:01,HR\n", EVENTS + "999,00:01,HR,5\n", EVENTS + "132539,x,HR,5\n", "a,b\n", ""]
+    "events",
+    [
+        EVENTS + "132539,00:01,HR\n",
+        EVENTS + "999,00:01,HR,5\n",
+        EVENTS + "132539,x,HR,5\n",
+        EVENTS + "132539,00:01,HR,nan\n",
+        EVENTS + "132539,-1:01,HR,5\n",
+        EVENTS + "132539,999999999999:00,HR,5\n",
+        EVENTS + "".join(f"132539,00:01,p{i},5\n" for i in range(300)),
+        "a,b\n",
+        "",
+    ],
 )
 def test_icu_table_with_a_bad_line_is_an_error(small, tmp_path, events):
     small("icu2012", 2, 1)
@@ -494,39 +630,145 @@ def test_icu_table_with_a_bad_line_is_an_error(small, tmp_path, events):
 
 # Download
 
+X_KNOWN, Y_KNOWN = np.array([[1, 2], [3, 4]], dtype=np.uint8), np.array([0, 1])
 
-def test_download_is_read_and_kept_in_the_cache(small, monkeypatch, tmp_path):
-    small("pcmac", 1, 1)
-    asked = []
 
-    def fetch(file, folder):
-        asked.append(file.name)
-        folder.mkdir(parents=True, exist_ok=True)
-        scipy.io.savemat(folder / file.name, {"X": [[1.0, 2.0], [3.0, 4.0]], "Y": [[1], [2]]})
-        return folder / file.name
+@pytest.fixture
+def served(small, monkeypatch, tmp_path):
+    """Make the only form of PCMAC a table and a file of labels to download: a function that says what they hold."""
+    cache = tmp_path / "cache"
 
-    monkeypatch.setattr(_registry, "fetch", fetch)
+    def serve(X=X_KNOWN, y=Y_KNOWN, sha256=None, variant="", labels=None):
+        files = {"x.npy": as_bytes(X), "y.npy": as_bytes(y) if labels is None else labels}
+        remotes = tuple(Remote(name, (f"http://example.invalid/{name}",), sha256) for name in files)
+        form = Form(remotes, lambda x, y: formats.Arrays(np.load(x), np.load(y)), variant)
+        info = small("pcmac", 1, 1, sha256=sums(X_KNOWN, Y_KNOWN))
+        monkeypatch.setitem(DATASETS, "pcmac", replace(info, forms=(form,)))
+        asked = []
+
+        def fetch(file, folder):
+            path = folder / file.name
+            if path.exists():
+                return path, False
+            asked.append(file.name)
+            if isinstance(files[file.name], BaseException):
+                raise files[file.name]
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[file.name])
+            return path, True
+
+        monkeypatch.setattr(_registry, "fetch", fetch)
+        return asked
+
+    def kept():
+        return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+
+    serve.cache, serve.kept = cache, kept
+    return serve
+
+
+def as_bytes(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_download_is_read_and_kept_in_the_cache(served):
+    asked = served()
     for _ in range(2):
-        assert load("pcmac").X.tolist() == [[1, 2], [3, 4]]
-    assert asked == ["PCMAC.mat"]
+        data = load("pcmac")
+        assert data.X.tolist() == X_KNOWN.tolist()
+        assert data.notes == ()
+    assert asked == ["x.npy", "y.npy"]
 
 
-def test_download_that_is_something_else_is_not_kept(small, monkeypatch, tmp_path):
-    info = small("pcmac", 1, 1)
-    form = replace(info.forms[1], files=(Remote("PCMAC.mat", ("http://example.invalid/PCMAC.mat",)),))
-    monkeypatch.setitem(DATASETS, "pcmac", replace(info, forms=(form,)))
-
-    def fetch(file, folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / file.name).write_text("<html>Moved</html>")
-        return folder / file.name
-
-    monkeypatch.setattr(_registry, "fetch", fetch)
+@pytest.mark.parametrize(
+    ("what", "match"),
+    [
+        ({"labels": b"<html>Moved</html>"}, "cannot be read as PCMAC"),
+        ({"y": np.array([0, 0])}, "is not PCMAC"),
+        ({"X": X_KNOWN + 1}, "other values or another order"),
+        ({"y": Y_KNOWN[::-1]}, "other values or another order"),
+        ({"y": Y_KNOWN[::-1], "variant": "rounded"}, "other values or another order"),
+    ],
+)
+def test_download_that_is_something_else_is_not_kept(served, what, match):
+    served(**what)
     with pytest.raises(
-        DatasetError, match=r"PCMAC could not be downloaded: http://example\.invalid/PCMAC\.mat gave what"
+        DatasetError, match=rf"PCMAC could not be downloaded: http://example\.invalid/x\.npy gave .*{match}"
     ):
         load("pcmac")
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert served.kept() == []
+
+
+def test_download_of_a_form_that_may_differ_is_noted(served):
+    served(X=X_KNOWN + 1, variant="rounded otherwise")
+    for _ in range(2):
+        with pytest.warns(DatasetWarning, match=r"has the class sizes of PCMAC.*rest on \(rounded otherwise\)\."):
+            assert load("pcmac").X.tolist() == [[2, 3], [4, 5]]
+    assert served.kept() == ["x.npy", "y.npy"]
+
+
+def test_download_that_has_its_checksum_is_kept_whatever_is_read_from_it(served):
+    served(X=X_KNOWN + 1, sha256="0" * 64)
+    with pytest.warns(DatasetWarning, match="has the class sizes of PCMAC"):
+        load("pcmac")
+    assert served.kept() == ["x.npy", "y.npy"]
+
+
+def test_file_put_into_the_cache_by_hand_survives_a_download_that_fails(served):
+    served(labels=b"<html>Moved</html>")
+    served.cache.mkdir()
+    (served.cache / "x.npy").write_bytes(as_bytes(X_KNOWN + 7))
+    with pytest.raises(DatasetError, match="could not be downloaded"):
+        load("pcmac")
+    assert served.kept() == ["x.npy"]
+    assert np.load(served.cache / "x.npy").tolist() == (X_KNOWN + 7).tolist()
+
+
+@pytest.mark.parametrize("error", [DownloadError("gone"), KeyboardInterrupt()])
+def test_file_that_could_not_be_checked_is_not_kept(served, error):
+    served(labels=error)
+    with pytest.raises((DatasetError, KeyboardInterrupt)):
+        load("pcmac")
+    assert served.kept() == []
+
+
+# Fingerprints
+
+
+def test_fingerprint_is_of_the_content_and_not_of_the_file(small, tmp_path):
+    small("pcmac", 1, 1)
+    found = []
+    for X, y in [
+        (X_KNOWN, Y_KNOWN),
+        (X_KNOWN.astype(float), Y_KNOWN[:, None]),
+        (X_KNOWN + 1, Y_KNOWN),
+        (X_KNOWN, 1 - Y_KNOWN),
+    ]:
+        write_npz(tmp_path, "pcmac", X, y)
+        found.append(load("pcmac", data_dir=tmp_path).fingerprint)
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+    assert all(len(fingerprint) == 64 for fingerprint in found)
+
+
+def test_fingerprint_tells_steps_apart_and_does_not_rest_on_what_they_compute(small, tmp_path, monkeypatch):
+    small("yaleb", 1, 1)
+    write_npz(tmp_path, "yaleb", np.random.default_rng(0).integers(0, 256, (2, 1024)), [0, 1], image_shape=[32, 32])
+    steps = DATASETS["yaleb"].preprocessings
+    found = [load("yaleb", preprocessing=step, data_dir=tmp_path).fingerprint for step in steps]
+    assert len(set(found)) == len(steps)
+    monkeypatch.setattr(_registry, "resize", lambda *arguments: resize(*arguments) * (1 + 1e-15))  # another machine
+    assert [load("yaleb", preprocessing=step, data_dir=tmp_path).fingerprint for step in steps] == found
+
+
+def test_fingerprint_of_a_data_set_that_was_changed_is_its_own():
+    data = load("digits")
+    assert load("digits").fingerprint == data.fingerprint
+    found = {data.fingerprint, replace(data, X=data.X + 1).fingerprint, replace(data, y=data.y[::-1]).fingerprint}
+    assert len(found) == 3
+    assert replace(data, X=data.X + 1).fingerprint == replace(data, X=data.X + 1).fingerprint
 
 
 # Preprocessing

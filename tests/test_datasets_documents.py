@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ldsu.datasets import DatasetError, Events, bag_of_words, load, load_notes, notes
+from ldsu.datasets import Dataset, DatasetError, Events, bag_of_words, load, load_notes, notes
 from ldsu.datasets.preprocessing import balanced_rows
 from ldsu.datasets.words import word_counts
 from test_datasets import converted
@@ -158,6 +158,19 @@ def test_balanced_choice_is_the_same_every_time():
     assert np.all(np.diff(rows) > 0)
 
 
+def test_fingerprint_of_documents_is_of_all_that_counts_rest_on():
+    events = random_events(np.random.default_rng(0))
+    data = Dataset("icu2012", np.empty((40, 0)), np.zeros(40, dtype=np.int64), ("survived", "died"), documents=events)
+    others = [
+        replace(events, value=events.value + 1),
+        replace(events, minute=events.minute[::-1]),
+        replace(events, parameters=("Age", "Gender", "HR", "Height", "Weight")),
+    ]
+    found = {replace(data, documents=documents).fingerprint for documents in (events, *others)}
+    assert len(found) == 4
+    assert data.fingerprint in found
+
+
 # Notes
 
 HEADER = [
@@ -208,6 +221,14 @@ def test_notes_of_an_admission_make_one_document(read):
     assert (data.documents.report.rows, data.documents.report.used) == (3, 3)
     assert data.notes == ("3 of 3 rows used",)
     assert bag_of_words(data.documents, [0, 1], 2).tolist() == [[2.0, 1.0], [1.0, 1.0]]
+
+
+def test_fingerprint_of_notes_is_of_their_words(read):
+    found = [
+        read(table(note(100, text), note(200, "sepsis"))).fingerprint for text in ("fever", "cough", "fever fever")
+    ]
+    assert len(set(found)) == 3
+    assert read(table(note(100, "fever", "Radiology"), note(200, "sepsis"))).fingerprint == found[0]
 
 
 def test_rows_that_cannot_be_used_are_counted_by_reason(read):

@@ -19,6 +19,7 @@ from ldsu.datasets.download import Remote, fetch
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
+PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -37,7 +38,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # who asked may have gone
+            self.wfile.write(body)
 
     def start(self):
         value = self.headers.get("Range")
@@ -65,6 +67,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_ignores_range(self):
         self.reply(CONTENT)
+
+    def do_in_pieces(self):
+        """Answers with less than what was asked for, as a server may."""
+        start = self.start()
+        end = min(start + 400_000, len(CONTENT))
+        self.reply(CONTENT[start:end], 206, Content_Range=f"bytes {start}-{end - 1}/{len(CONTENT)}")
+
+    def do_of_unknown_length(self):
+        start = self.start()
+        self.reply(CONTENT[start:], 206, Content_Range=f"bytes {start}-{len(CONTENT) - 1}/*")
 
     def do_continues_elsewhere(self):
         if self.start():
@@ -112,8 +124,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.4)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+    for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
@@ -132,61 +143,80 @@ def leftovers(folder):
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def assert_one_sentence_and_no_file(server, folder, match, *paths, sha256=SHA256):
+def fetched(remote, folder):
+    """The content of a file that this call downloads."""
+    path, is_new = fetch(remote, folder)
+    assert is_new
+    assert leftovers(folder) == ["file.bin"]
+    return path.read_bytes()
+
+
+def assert_one_sentence_and_no_file(server, folder, match, *paths, sha256=SHA256, left=()):
+    """`left`: what may be left, because a later call continues it."""
     with pytest.raises(DatasetError, match=match) as caught:
         fetch(remote(server, *paths, sha256=sha256), folder)
     assert "\n" not in str(caught.value)
-    assert set(leftovers(folder)) <= {"file.bin.part"}
+    assert leftovers(folder) == list(left)
     return str(caught.value)
 
 
 def test_file_is_fetched_checked_and_kept(server, tmp_path):
-    path = fetch(remote(server, "good"), tmp_path / "new" / "folder")
-    assert path.read_bytes() == CONTENT
-    assert leftovers(path.parent) == ["file.bin"]
-    assert fetch(remote(server, "missing"), path.parent) == path  # it is there: nobody is asked
+    folder = tmp_path / "new" / "folder"
+    assert fetched(remote(server, "good"), folder) == CONTENT
+    assert fetch(remote(server, "missing"), folder) == (folder / "file.bin", False)  # it is there: nobody is asked
     assert len(server.asked) == 1
 
 
 def test_cut_connection_is_continued_where_it_broke(server, tmp_path):
-    assert fetch(remote(server, "cuts-once"), tmp_path).read_bytes() == CONTENT
+    assert fetched(remote(server, "cuts-once"), tmp_path) == CONTENT
     assert server.asked == [("/cuts-once", None), ("/cuts-once", "bytes=300000-")]
 
 
 def test_part_of_an_earlier_run_is_continued(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:1234])
-    assert fetch(remote(server, "good"), tmp_path).read_bytes() == CONTENT
+    assert fetched(remote(server, "good"), tmp_path) == CONTENT
     assert server.asked == [("/good", "bytes=1234-")]
 
 
 @pytest.mark.parametrize("path", ["ignores-range", "continues-elsewhere"])
 def test_server_that_cannot_continue_is_read_from_the_start(server, tmp_path, path):
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:1234])
-    assert fetch(remote(server, path), tmp_path).read_bytes() == CONTENT
+    assert fetched(remote(server, path), tmp_path) == CONTENT
 
 
 @pytest.mark.parametrize("old", [b"x" * 1234, CONTENT, CONTENT + b"more"])
 def test_old_part_that_does_not_fit_is_thrown_away(server, tmp_path, old):
     (tmp_path / "file.bin.part").write_bytes(old)
-    assert fetch(remote(server, "good"), tmp_path).read_bytes() == CONTENT
+    assert fetched(remote(server, "good"), tmp_path) == CONTENT
 
 
 def test_old_part_is_not_trusted_without_a_checksum(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(b"x" * 1234)
-    assert fetch(remote(server, "good", sha256=None), tmp_path).read_bytes() == CONTENT
+    assert fetched(remote(server, "good", sha256=None), tmp_path) == CONTENT
+
+
+def test_whole_is_as_long_as_the_server_says_and_not_as_its_answer(server, tmp_path):
+    (tmp_path / "file.bin.part").write_bytes(CONTENT[:1234])
+    assert fetched(remote(server, "in-pieces"), tmp_path) == CONTENT
+    assert [asked for _, asked in server.asked] == ["bytes=1234-", "bytes=401234-", "bytes=801234-"]
+
+
+def test_whole_of_unknown_length_is_continued(server, tmp_path):
+    (tmp_path / "file.bin.part").write_bytes(CONTENT[:1234])
+    assert fetched(remote(server, "of-unknown-length"), tmp_path) == CONTENT
+    assert len(server.asked) == 1
 
 
 def test_passing_trouble_is_tried_again(server, tmp_path):
-    assert fetch(remote(server, "busy-once"), tmp_path).read_bytes() == CONTENT
+    assert fetched(remote(server, "busy-once"), tmp_path) == CONTENT
 
 
 def test_next_address_is_tried(server, tmp_path):
-    assert fetch(remote(server, "missing", "wrong", "good"), tmp_path).read_bytes() == CONTENT
+    assert fetched(remote(server, "missing", "wrong", "good"), tmp_path) == CONTENT
 
 
 def test_wrong_checksum_leaves_nothing(server, tmp_path):
     message = assert_one_sentence_and_no_file(server, tmp_path, "sha256", "wrong")
-    assert leftovers(tmp_path) == []
     assert str(tmp_path) in message
     assert "LDSU_DATA" in message
 
@@ -196,8 +226,6 @@ def test_wrong_checksum_leaves_nothing(server, tmp_path):
     [
         ("missing", "404"),
         ("always-cuts", "broke off after 1000 of 1048576 bytes"),
-        ("hangs", "silent for 0.4 seconds"),
-        ("hangs-midway", "silent for 0.4 seconds"),
         ("babbles", "this is not HTTP"),
     ],
 )
@@ -205,6 +233,33 @@ def test_server_that_does_not_deliver_is_named(server, tmp_path, monkeypatch, pa
     monkeypatch.setattr(download, "TRIES", 2)
     message = assert_one_sentence_and_no_file(server, tmp_path, match, path, sha256=None)
     assert f"/{path}" in message
+
+
+@pytest.mark.parametrize("path", ["hangs", "hangs-midway"])
+def test_server_that_hangs_is_named(server, tmp_path, monkeypatch, path):
+    monkeypatch.setattr(download, "TRIES", 2)
+    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.4)
+    message = assert_one_sentence_and_no_file(server, tmp_path, "silent for 0.4 seconds", path, sha256=None)
+    assert f"/{path}" in message
+
+
+def test_part_is_left_where_a_checksum_lets_it_be_continued(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "TRIES", 1)
+    assert_one_sentence_and_no_file(server, tmp_path, "broke off", "always-cuts", left=["file.bin.part"])
+    assert fetched(remote(server, "good"), tmp_path) == CONTENT
+    assert server.asked[1:] == [("/good", "bytes=1000-")]
+
+
+@pytest.mark.parametrize(("sha256", "locks"), [(None, True), (SHA256, False)], ids=["no checksum", "no locks"])
+def test_part_that_nobody_continues_is_removed_even_on_an_interrupt(server, tmp_path, monkeypatch, sha256, locks):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(download.os, "fsync", interrupt)
+    monkeypatch.setattr(download, "_lock_file", lambda _: locks)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(remote(server, "good", sha256=sha256), tmp_path)
+    assert leftovers(tmp_path) == []
 
 
 def test_error_crosses_to_another_process(server, tmp_path):
@@ -220,17 +275,28 @@ def test_missing_page_is_asked_for_once_only(server, tmp_path):
     assert len(server.asked) == 1
 
 
-def test_stream_without_end_is_stopped(server, tmp_path, monkeypatch):
+@pytest.mark.parametrize("sha256", [SHA256, None])
+def test_stream_without_end_is_stopped(server, tmp_path, monkeypatch, sha256):
     monkeypatch.setattr(download, "MAX_BYTES", 2**22)
-    assert_one_sentence_and_no_file(server, tmp_path, "more than 4 MiB", "endless", sha256=None)
+    assert_one_sentence_and_no_file(server, tmp_path, "more than 4 MiB", "endless", sha256=sha256)
 
 
 def test_no_network(tmp_path, monkeypatch):
+    real = socket.getaddrinfo
+
+    def lookup(host, *arguments, **keywords):
+        if host == "127.0.0.1":
+            return real(host, *arguments, **keywords)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0.01)
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}/x"
-    with pytest.raises(DatasetError, match="could not be reached"):
+    with pytest.raises(DatasetError, match=r"could not be reached.*; http://no-such-host\.invalid/x could not"):
         fetch(Remote("file.bin", (address, "http://no-such-host.invalid/x")), tmp_path)
     assert leftovers(tmp_path) == []
 
@@ -239,7 +305,6 @@ def test_full_disk_is_seen_before_the_download(server, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=len(CONTENT))
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage)
     assert_one_sentence_and_no_file(server, tmp_path, "No space left on device.: free some space", "good")
-    assert leftovers(tmp_path) == []
 
 
 def test_disk_that_fills_up_midway_leaves_nothing(server, tmp_path, monkeypatch):
@@ -248,14 +313,12 @@ def test_disk_that_fills_up_midway_leaves_nothing(server, tmp_path, monkeypatch)
 
     monkeypatch.setattr(download.os, "fsync", no_space)
     assert_one_sentence_and_no_file(server, tmp_path, "No space left on device.: free some space", "good")
-    assert leftovers(tmp_path) == []
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is a Linux device")
 def test_write_refused_by_a_full_device_leaves_nothing(server, tmp_path):
     (tmp_path / "file.bin.part").symlink_to("/dev/full")
     assert_one_sentence_and_no_file(server, tmp_path, "No space left", "good")
-    assert leftovers(tmp_path) == []
 
 
 def test_cache_that_is_a_file(server, tmp_path):

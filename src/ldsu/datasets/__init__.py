@@ -1,7 +1,7 @@
 """Public data sets: loaded from disk or downloaded, checked, and preprocessed by name."""
 
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo
-from ldsu.datasets._registry import Dataset, cache_folder, datasets, load
+from ldsu.datasets._registry import Dataset, cache_folder, load
 from ldsu.datasets.events import Events
 from ldsu.datasets.formats import DatasetError, DatasetWarning
 from ldsu.datasets.notes import Notes, NotesReport, load_notes
@@ -20,7 +20,6 @@ __all__ = [
     "NotesReport",
     "bag_of_words",
     "cache_folder",
-    "datasets",
     "load",
     "load_notes",
 ]

@@ -19,10 +19,21 @@ GITHUB = "https://raw.githubusercontent.com"
 
 @dataclass(frozen=True)
 class Form:
-    """One of the forms a data set is published in: some files, and a function of their paths that reads them."""
+    """One of the forms a data set is published in.
+
+    Attributes
+    ----------
+    files : tuple of Remote
+        All of these make the set.
+    read : callable
+        Reads them, given their paths.
+    variant : str
+        Why its samples may differ from the known ones; empty where a download has to match them.
+    """
 
     files: tuple[Remote, ...]
     read: Callable[..., Arrays]
+    variant: str = ""
 
     def find(self, folder: Path) -> list[Path] | None:
         """Where the files are in a folder, or None if one is missing. Case does not matter, nor does compression."""
@@ -57,11 +68,12 @@ class DatasetInfo:
     citation, licence, source : str
         Whom to cite, what is known of the rights, the publisher's page.
     sha256 : tuple of str
-        Of the bytes of X and y, as first read, in `dtype`.
+        Of the bytes of X (or of the documents) and y, as first read, in `dtype`.
     dtype : str
         Of X as first read.
     classes : tuple of str
-        Names of the classes; their numbers, if empty.
+        Names of the classes, in the order of `class_sizes`. If empty, their numbers are the names, and their order is
+        not known.
     scale : tuple of float or None
         Range of the values, to which other scalings (0 to 1, 0 to 255, -1 to 1) are brought.
     resize_to : tuple of int or None
@@ -113,6 +125,7 @@ _HASTIE = (
 )
 _PHYSIONET = "https://physionet.org/files/challenge-2012/1.0.0"
 _PARTS = ("train", "test")
+_DIGITS = tuple("0123456789")
 _NOT_VERIFIED = "(not verified)"
 
 DATASETS: dict[str, DatasetInfo] = {
@@ -149,6 +162,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 Form(
                     (Remote("usps.bz2", (f"{_LIBSVM}/usps.bz2",)), Remote("usps.t.bz2", (f"{_LIBSVM}/usps.t.bz2",))),
                     formats.read_libsvm_pairs,
+                    variant="LIBSVM's copy may be rounded otherwise",
                 ),
             ),
             preprocessings=("none",),
@@ -160,6 +174,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 "fa8db5b29cb00257466bd31ef08fb4b4b104b74b490598b12b9681b766253c80",
             ),
             dtype="float32",
+            classes=_DIGITS,
             scale=(-1.0, 1.0),
         ),
         DatasetInfo(
@@ -213,6 +228,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 Form(
                     (Remote("umist_cropped.mat", ("https://cs.nyu.edu/~roweis/data/umist_cropped.mat",)),),
                     partial(formats.read_mat, image_shape=(28, 23)),
+                    variant="its images are shrunk from 112 x 92 here",
                 ),
             ),
             preprocessings=("distinct", "none"),
@@ -293,7 +309,7 @@ DATASETS: dict[str, DatasetInfo] = {
             licence=f"Open access; believed to be Open Data Commons Attribution 1.0 {_NOT_VERIFIED}.",
             source="https://physionet.org/content/challenge-2012/1.0.0/",
             sha256=(
-                "ca7509d3d48cacfd9f3e0158d5b01c2c5c45efc4ac0e8c84fcbb4c181933ce4a",
+                "0711f9222ace6ab0e716856e6c44b3db078ee3dd8a232ea5a21c768b88d6819a",
                 "5767e7fac1476c97cd39f69c1cbf5bc8d2e57588e11db6a7c51c224e8b50e6a5",
             ),
             classes=("survived", "died"),
@@ -319,7 +335,7 @@ DATASETS: dict[str, DatasetInfo] = {
             preprocessings=("none",),
             citation="20 Newsgroups, as distributed with scikit-feature.",
             licence="None stated.",
-            source=f"{_SKFEATURE}/PCMAC.mat",
+            source="https://github.com/jundongl/scikit-feature",
             sha256=(
                 "b1765fe5970ecbc1e68890e93c861eca94e8dd2b308b51ea34666d3a59fffa71",
                 "fb0a758e0bf87843d455f54d7e024fb9a85040dad8e0b69d9524912aac61750c",
@@ -362,6 +378,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 "818800b46032126b329f9306cb69a6842cc53ea30318374769bb6f46cc861467",
             ),
             dtype="uint8",
+            classes=_DIGITS,
         ),
         DatasetInfo(
             name="covtype",
@@ -414,6 +431,7 @@ DATASETS: dict[str, DatasetInfo] = {
             citation="E. Alpaydin, C. Kaynak, 1998: Optical Recognition of Handwritten Digits, UCI.",
             licence="As scikit-learn distributes it.",
             source="https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html",
+            classes=_DIGITS,
         ),
     )
 }

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo, Form
 from ldsu.datasets.download import DownloadError, fetch
-from ldsu.datasets.formats import DAMAGE, Arrays, DatasetError, DatasetWarning
+from ldsu.datasets.formats import Arrays, DatasetError, DatasetWarning, whole_labels
 from ldsu.datasets.preprocessing import PREPROCESSINGS, resize
 from ldsu.datasets.words import Documents
+
+REASON_LENGTH = 300  # an error may quote a whole file
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,15 @@ class Dataset:
     is_test: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content: equal where two results rest on the same data.
+
+        `load` takes it of the values as first read and the name of the preprocessing, because what a step computes may
+        differ in the last bit between machines. Any other data set is known by its own X, y and documents.
+        """
+        return _fingerprint(content_sha256(self.X, self.y, self.documents), self.X.shape)
+
 
 def load(
     name: str, *, preprocessing: str | None = None, data_dir: str | Path | None = None, download: bool = True
@@ -83,7 +97,7 @@ def load(
     Raises
     ------
     DatasetError
-        If the files are found nowhere, damaged, or another data set's.
+        If the files are found nowhere, damaged, another data set's, or a download with other content than is known.
 
     Warns
     -----
@@ -102,7 +116,7 @@ def load(
     preprocessing = preprocessing or info.preprocessings[0]
     if preprocessing not in info.preprocessings:
         raise ValueError(f"{name} has no preprocessing {preprocessing!r}. It has {', '.join(info.preprocessings)}.")
-    arrays, notes = _read(info, data_dir, download)
+    arrays, content, notes = _read(info, data_dir, download)
     for note in notes:
         warnings.warn(note, DatasetWarning, stacklevel=2)
     step = PREPROCESSINGS[preprocessing]
@@ -111,7 +125,7 @@ def load(
     if info.resize_to and image_shape and preprocessing != "none":
         X, image_shape = resize(X, image_shape, info.resize_to), info.resize_to
     X, image_shape = step(X, image_shape)
-    return Dataset(
+    dataset = Dataset(
         name=name,
         X=X,
         y=arrays.y[rows],
@@ -124,6 +138,8 @@ def load(
         is_test=None if arrays.is_test is None else arrays.is_test[rows],
         notes=notes,
     )
+    vars(dataset)["fingerprint"] = _fingerprint(content, arrays.X.shape, arrays.image_shape, preprocessing)
+    return dataset
 
 
 def cache_folder() -> Path:
@@ -139,12 +155,12 @@ def cache_folder() -> Path:
     return Path(base) / "ldsu"
 
 
-def datasets() -> list[DatasetInfo]:
-    """All data sets, with what is known of each."""
-    return list(DATASETS.values())
+Content = tuple[str, str]
+Found = tuple[Arrays, Content, tuple[str, ...]]
 
 
-def _read(info: DatasetInfo, data_dir: str | Path | None, download: bool) -> tuple[Arrays, tuple[str, ...]]:
+def _read(info: DatasetInfo, data_dir: str | Path | None, download: bool) -> Found:
+    """Arrays, their checksums, and what there is to say of them."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DatasetError(f"data_dir is {str(data_dir)!r}, which is not a folder.")
     folders = [Path(folder) for folder in (data_dir, os.environ.get("LDSU_DATA"), cache_folder()) if folder]
@@ -163,57 +179,120 @@ def _wanted(info: DatasetInfo) -> str:
     return " or ".join(" and ".join(file.name for file in form.files) for form in info.forms)
 
 
-def _download(info: DatasetInfo, folder: Path) -> tuple[Arrays, tuple[str, ...]]:
-    """Try the forms that have an address, until one can be fetched and read."""
+def _download(info: DatasetInfo, folder: Path) -> Found:
+    """Try the forms that have an address, until one can be fetched, read and recognised."""
     failures: list[str] = []
     for form in info.forms:
-        if not all(file.urls for file in form.files):
-            continue
-        try:
-            paths = [fetch(file, folder) for file in form.files]
-        except DownloadError as error:
-            failures += error.failures
-            continue
-        try:
-            return _read_form(info, form, paths)
-        except DatasetError as error:
-            failures.append(f"{form.files[0].urls[0]} gave what is of no use ({error})")
-            for path, file in zip(paths, form.files, strict=True):
-                if file.sha256 is None:  # complete, but not what it should be
-                    path.unlink(missing_ok=True)
+        if all(file.urls for file in form.files):
+            try:
+                return _download_form(info, form, folder)
+            except DownloadError as error:
+                failures += error.failures
     raise DownloadError.of(info.title, failures, _wanted(info), folder)
 
 
-def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> tuple[Arrays, tuple[str, ...]]:
+def _download_form(info: DatasetInfo, form: Form, folder: Path) -> Found:
+    """Fetch, read and check files. Those without a checksum stay only if what was read is right."""
+    fetched: list[tuple[Path, bool]] = []
+    try:
+        for file in form.files:
+            fetched.append(fetch(file, folder))
+        try:
+            arrays, content, notes = _read_form(info, form, [path for path, _ in fetched])
+            if not _is_trusted(info, form, content):
+                raise DatasetError(notes[0])
+        except DatasetError as error:
+            failure = f"{form.files[0].urls[0]} gave what is of no use ({error})"
+            raise DownloadError.of(info.title, [failure], _wanted(info), folder) from error
+        return arrays, content, notes
+    except BaseException:
+        for (path, is_new), file in zip(fetched, form.files, strict=False):
+            if is_new and file.sha256 is None:  # what was there before is the user's
+                path.unlink(missing_ok=True)
+        raise
+
+
+def _is_trusted(info: DatasetInfo, form: Form, content: Content) -> bool:
+    """Whether a download has the known content, or other samples for a known reason, or files with their checksum."""
+    expected = info.sha256[1:] if form.variant else info.sha256
+    return not all(info.sha256) or content[-len(expected) :] == expected or all(file.sha256 for file in form.files)
+
+
+def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
     where = " and ".join(map(str, paths))
     try:
-        arrays: Arrays = form.read(*paths)
-    except DAMAGE as error:
-        reason = f"the entry {error} is missing or unknown" if isinstance(error, KeyError) else error
+        arrays = _checked(form.read(*paths), info)
+    except Exception as error:  # nobody knows all that damaged files make numpy, scipy and the standard library raise
+        reason = _reason(error)
         raise DatasetError(f"{where} cannot be read as {info.title}: {reason}. Replace or remove the file.") from error
-    arrays = replace(arrays, X=_as_published(arrays.X, info), y=np.asarray(arrays.y, dtype=np.int64))
-    sizes = np.bincount(arrays.y) if arrays.y.size and arrays.y.min() >= 0 else np.empty(0)
-    if len(arrays.X) != len(arrays.y) or sorted(sizes) != sorted(info.class_sizes):
-        raise DatasetError(
-            f"{where} is not {info.title}: it has {len(arrays.X)} samples and {len(arrays.y)} labels of {sizes.size} "
-            f"classes, not {info.n_samples} of {len(info.class_sizes)} as published. Replace or remove the file."
-        )
-    if all(info.sha256) and content_sha256(arrays) != info.sha256:
-        has = f"{where} has the class sizes of {info.title}, but other values or another order"
-        return arrays, (f"{has} than the copy that the documented figures rest on.",)
-    return arrays, ()
+    if difference := _other_classes(arrays, info):
+        raise DatasetError(f"{where} is not {info.title}: {difference}. Replace or remove the file.")
+    content = content_sha256(arrays.X, arrays.y, arrays.documents)
+    if not all(info.sha256) or content == info.sha256:
+        return arrays, content, ()
+    has = f"{where} has the class sizes of {info.title}, but other values or another order"
+    why = f" ({form.variant})" if form.variant else ""
+    return arrays, content, (f"{has} than the copy that the documented figures rest on{why}.",)
 
 
-def content_sha256(arrays: Arrays) -> tuple[str, str]:
+def _reason(error: Exception) -> str:
+    """What an error says, in a line that is not too long."""
+    text = f"the entry {error} is missing or unknown" if isinstance(error, KeyError) else str(error)
+    text = " ".join(text.split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."
+
+
+def _checked(arrays: Arrays, info: DatasetInfo) -> Arrays:
+    """Arrays in the usual form; a ValueError says what is wrong with them."""
+    X, shape = arrays.X, arrays.image_shape
+    if arrays.documents is None:
+        X = np.asarray(X)
+        if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind not in "biuf":
+            raise ValueError(f"its samples are an array of shape {X.shape} and type {X.dtype}, not a table of numbers")
+        X = _as_published(X, info)
+        if not np.isfinite(X).all():
+            raise ValueError("its samples are not all finite numbers")
+    if shape is not None and (len(shape) != 2 or min(shape) < 1 or math.prod(shape) != X.shape[1]):
+        raise ValueError(f"its images have the shape {shape}, and its samples {X.shape[1]} values")
+    if shape is None and info.resize_to:
+        raise ValueError("the shape of its images is missing")
+    is_test = None if arrays.is_test is None else np.asarray(arrays.is_test, dtype=bool)
+    if is_test is not None and is_test.shape != (len(X),):
+        raise ValueError(f"it marks test rows in an array of shape {is_test.shape}, and has {len(X)} samples")
+    return replace(arrays, X=X, y=whole_labels(arrays.y), is_test=is_test)
+
+
+def _other_classes(arrays: Arrays, info: DatasetInfo) -> str:
+    """How the classes differ from the published ones; their order counts where they have names."""
+    n, n_classes = info.n_samples, len(info.class_sizes)
+    labels, sizes = np.unique(arrays.y, return_counts=True)
+    if not len(arrays.X) == len(arrays.y) == n or labels.size != n_classes:
+        found = f"{len(arrays.X)} samples and {len(arrays.y)} labels of {labels.size} classes"
+        return f"it has {found}, not {n} of {n_classes} as published"
+    if labels[0] != 0 or labels[-1] != n_classes - 1:
+        return f"its labels run from {labels[0]} to {labels[-1]}, not from 0 to {n_classes - 1}"
+    if not info.classes:
+        same = sorted(sizes) == sorted(info.class_sizes)
+        return "" if same else "its classes have other sizes than published"
+    for name, size, published in zip(info.classes, sizes, info.class_sizes, strict=False):
+        if size != published:
+            return f"its class {name!r} has {size} samples, not {published} as published"
+    return ""
+
+
+def content_sha256(X: np.ndarray, y: np.ndarray, documents: Documents | None = None) -> Content:
     """Checksums of samples (or documents) and labels as bytes in row order, little endian."""
-    samples = [arrays.X] if arrays.documents is None else arrays.documents.arrays()
     digests = []
-    for parts in (samples, [arrays.y]):
+    for parts in ([X] if documents is None else documents.arrays(), [y]):
         digest = hashlib.sha256()
         for part in parts:
             digest.update(np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<")).data)
         digests.append(digest.hexdigest())
     return digests[0], digests[1]
+
+
+def _fingerprint(content: Content, *more: Any) -> str:
+    return hashlib.sha256(repr((content, *more)).encode()).hexdigest()
 
 
 def _as_published(X: np.ndarray, info: DatasetInfo) -> np.ndarray:
@@ -229,4 +308,5 @@ def _as_published(X: np.ndarray, info: DatasetInfo) -> np.ndarray:
         limits = np.iinfo(dtype)
         if X.min() < limits.min or X.max() > limits.max or np.any(np.rint(X) != X):
             dtype = np.dtype("float32")
-    return np.ascontiguousarray(X, dtype=dtype)
+    with np.errstate(over="ignore"):  # too large for single precision: not finite, which the caller sees
+        return np.ascontiguousarray(X, dtype=dtype)

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import http.client
 import os
+import re
 import shutil
 import sys
 import time
@@ -29,6 +30,7 @@ SPARE_BYTES = 2**24  # left free on the disk
 MAX_BYTES = 2**31  # no file here comes near it: a server that never ends is stopped
 MIB = 2**20
 FULL = (errno.ENOSPC, errno.EDQUOT)
+CONTENT_RANGE = re.compile(r"bytes\s+(?P<start>\d+)-\d+/(?P<total>\d+|\*)")
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class _FailedError(Exception):
         self.final, self.misfit = final, misfit
 
 
-def fetch(remote: Remote, folder: Path) -> Path:
+def fetch(remote: Remote, folder: Path) -> tuple[Path, bool]:
     """Download a file into a folder, unless it is there.
 
-    Bytes go to ``name.part``, which a later call continues; it takes the file's name once it is complete and checked.
-    Processes that want the same file wait for each other.
+    Bytes go to ``name.part``, which takes the file's name once it is complete and checked. A later call continues it if
+    the file's checksum is known, and it is removed if not. Processes that want the same file wait for each other.
 
     Parameters
     ----------
@@ -94,6 +96,8 @@ def fetch(remote: Remote, folder: Path) -> Path:
     -------
     path : Path
         The complete file.
+    is_new : bool
+        Whether this call put it there.
 
     Raises
     ------
@@ -104,19 +108,21 @@ def fetch(remote: Remote, folder: Path) -> Path:
     """
     target = folder / remote.name
     if target.exists():
-        return target
+        return target, False
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _lock(folder / f".{remote.name}.lock") as alone:
             if target.exists():  # another process was faster
-                return target
+                return target, False
             part = folder / (f"{remote.name}.part" if alone else f"{remote.name}.{uuid.uuid4().hex}.part")
             try:
                 _fetch_from_any(remote, part)
                 os.replace(part, target)
-            except OSError as error:
-                if error.errno in FULL:
-                    part.unlink(missing_ok=True)
+            except BaseException as error:
+                full = isinstance(error, OSError) and error.errno in FULL
+                if full or not alone or remote.sha256 is None:  # no later call would continue it
+                    with suppress(OSError):
+                        part.unlink()
                 raise
     except DatasetError:
         raise
@@ -129,7 +135,7 @@ def fetch(remote: Remote, folder: Path) -> Path:
             f"{target} cannot be written ({error.strerror or error}): {advice}, or get the file from {remote.urls[0]} "
             f"and point LDSU_DATA to its folder."
         ) from error
-    return target
+    return target, True
 
 
 def _fetch_from_any(remote: Remote, part: Path) -> None:
@@ -176,12 +182,19 @@ def _receive(url: str, part: Path, keep: bool) -> None:
     with _network_errors():
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
     with response:
+        whole = "*"
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             start = 0
-        elif not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            raise _FailedError("continued at another place than asked", misfit=True)
+        else:
+            place = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+            if place is None or int(place["start"]) != start:
+                raise _FailedError("continued at another place than asked", misfit=True)
+            whole = place["total"]
         length = response.headers.get("Content-Length", "")
-        _save(response, part, start, start + int(length) if length.isdigit() else None)
+        total = start + int(length) if length.isdigit() else None
+        if whole != "*":  # the answer may be a piece of what is missing: its length says nothing of the whole
+            total = int(whole)
+        _save(response, part, start, total)
 
 
 @contextmanager
@@ -217,7 +230,7 @@ def _save(response: Any, part: Path, start: int, total: int | None) -> None:
             file.write(chunk)
             size += len(chunk)
             if size > MAX_BYTES:
-                raise _FailedError(f"sent more than {MAX_BYTES / MIB:g} MiB", final=True)
+                raise _FailedError(f"sent more than {MAX_BYTES / MIB:g} MiB", final=True, misfit=True)
         file.flush()
         os.fsync(file.fileno())
     if total is not None and size != total:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.datasets.formats import Arrays, open_any, read_bytes
+from ldsu.datasets.words import text_array
 
 BINS = 5
 HOURS, WINDOW_HOURS = 48, 12
@@ -19,6 +20,7 @@ HOURS, WINDOW_HOURS = 48, 12
 STATIC = ("Age", "Gender", "Height", "ICUType")
 CODES = ("Gender", "ICUType", "MechVent")
 UNKNOWABLE = ("Height", "Weight")  # -1 where unknown
+MAX_PARAMETERS = 256  # their numbers are bytes
 BLOCK_BYTES = 2**23
 
 
@@ -53,8 +55,8 @@ class Events:
         return self.n_stays
 
     def arrays(self) -> list[np.ndarray]:
-        """The events' columns, for a checksum."""
-        return [self.stay, self.minute, self.parameter, self.value]
+        """The events' columns and the parameters' names, for a checksum."""
+        return [self.stay, self.minute, self.parameter, self.value, text_array(self.parameters)]
 
     def __getitem__(self, rows: np.ndarray, /) -> Events:
         """The stays of some rows, in their order."""
@@ -88,7 +90,7 @@ class Events:
         in_training = np.zeros(self.n_stays, dtype=bool)
         in_training[train_rows] = True
         learn = in_training[self.stay]
-        window = np.minimum(self.minute // (60 * WINDOW_HOURS), 48 // WINDOW_HOURS - 1)
+        window = np.minimum(self.minute // (60 * WINDOW_HOURS), HOURS // WINDOW_HOURS - 1)
         word = np.empty(self.stay.size, dtype=np.int64)
         words: list[str] = []
         for code, name in enumerate(self.parameters):
@@ -105,13 +107,13 @@ class Events:
 
 
 def _n_windows(name: str) -> int:
-    return 1 if name in STATIC else 48 // WINDOW_HOURS
+    return 1 if name in STATIC else HOURS // WINDOW_HOURS
 
 
 def _window_names(name: str) -> list[str]:
     if name in STATIC:
         return [""]
-    return [f", hours {hour}-{hour + WINDOW_HOURS}" for hour in range(0, 48, WINDOW_HOURS)]
+    return [f", hours {hour}-{hour + WINDOW_HOURS}" for hour in range(0, HOURS, WINDOW_HOURS)]
 
 
 def _bins(name: str, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -145,6 +147,8 @@ def _read_icu(blocks: Iterable[bytes], outcomes: Path) -> Arrays:
     if not columns:
         raise ValueError("it holds no events")
     stay, minute, parameter, value = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    if not np.isfinite(value).all() or minute.min() < 0:
+        raise ValueError("it has a value that is not a finite number, or a time before admission")
     alphabetical = sorted(names)
     parameter = np.array([alphabetical.index(name) for name in names], dtype=np.uint8)[parameter]
     order = np.argsort(stay, kind="stable")
@@ -205,6 +209,14 @@ def _parse_events(block: bytes, rows: dict[bytes, int], names: dict[bytes, int])
     return (
         np.array([rows[record] for record in fields[::4]], dtype=np.int32),
         np.array([minutes[time] for time in fields[1::4]], dtype=np.int32),
-        np.array([names.setdefault(name, len(names)) for name in fields[2::4]], dtype=np.uint8),
+        _numbers(fields[2::4], names),
         np.array(fields[3::4], dtype=np.bytes_).astype(np.float64),
     )
+
+
+def _numbers(fields: list[bytes], names: dict[bytes, int]) -> np.ndarray:
+    """The position of each field in `names`, to which new ones are added."""
+    numbers = [names.setdefault(name, len(names)) for name in fields]
+    if len(names) > MAX_PARAMETERS:
+        raise ValueError(f"it has more than {MAX_PARAMETERS} parameters")
+    return np.array(numbers, dtype=np.uint8)

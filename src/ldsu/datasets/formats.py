@@ -8,9 +8,6 @@ import io
 import lzma
 import math
 import struct
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,11 +20,7 @@ import scipy.sparse
 from sklearn.datasets import load_svmlight_file
 
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
-# What damaged or mistaken files make the readers below raise.
-DAMAGE = (
-    ValueError, TypeError, KeyError, IndexError, EOFError, NotImplementedError, struct.error, OSError, zlib.error,
-    lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, scipy.io.matlab.MatReadError,
-)  # fmt: skip
+MAX_LABEL = 2**31
 
 
 class DatasetError(OSError):
@@ -47,6 +40,25 @@ class Arrays:
     image_shape: tuple[int, int] | None = None
     is_test: np.ndarray | None = None
     documents: Any = None
+
+
+def whole_labels(y: np.ndarray) -> np.ndarray:
+    """Labels as int64 (n,), from a row or a column of whole numbers; anything else is a ValueError.
+
+    Examples
+    --------
+    >>> whole_labels(np.array([[0.0], [2.0]]))
+    array([0, 2])
+    """
+    y = np.asarray(y)
+    if y.ndim == 2 and 1 in y.shape:
+        y = y.ravel()
+    if y.ndim != 1 or y.dtype.kind not in "biuf":
+        raise ValueError(f"its labels are an array of shape {y.shape} and type {y.dtype}, not a column of numbers")
+    wrong = ~(np.abs(y.astype(np.float64)) < MAX_LABEL) | (y != np.trunc(y))
+    if wrong.any():
+        raise ValueError(f"its labels are not whole numbers: {y[wrong][0]!s} is among them")
+    return y.astype(np.int64)
 
 
 @contextmanager
@@ -83,14 +95,14 @@ def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
     else:
         found = ", ".join(name for name in variables if not name.startswith("__"))
         raise ValueError(f"it has neither fea and gnd nor X and Y, but {found}")
-    X, y = variables[names[samples]], np.asarray(variables[names[labels]]).ravel()
+    X, y = variables[names[samples]], whole_labels(variables[names[labels]])
     X = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)
     if X.shape[0] != y.size and X.shape[1] == y.size:
         X = X.T
     if image_shape is not None:
         height, width = image_shape = _image_shape(X.shape[1], image_shape)
         X = X.reshape(-1, width, height).transpose(0, 2, 1).reshape(-1, width * height)
-    return Arrays(X, y.astype(np.int64) - int(y.min()), image_shape)
+    return Arrays(X, y - y.min(), image_shape)
 
 
 def _image_shape(n_pixels: int, usual: tuple[int, int]) -> tuple[int, int]:
@@ -134,13 +146,16 @@ def read_digit_tables(train: Path, test: Path) -> Arrays:
     """Read the USPS digits as rows of digit and 256 pixels: text, or a matrix in R's format."""
     tables = [_digit_table(path) for path in (train, test)]
     table = np.concatenate(tables)
-    return Arrays(table[:, 1:], table[:, 0].astype(np.int64), (16, 16), np.arange(len(table)) >= len(tables[0]))
+    return Arrays(table[:, 1:], whole_labels(table[:, 0]), (16, 16), np.arange(len(table)) >= len(tables[0]))
 
 
 def _digit_table(path: Path) -> np.ndarray:
     data = read_bytes(path)
     if data.startswith(b"RDX"):
-        return next(value for value in read_rdata(data).values() if value.ndim == 2)
+        matrices = [value for value in read_rdata(data).values() if value.ndim == 2]
+        if not matrices:
+            raise ValueError(f"{path.name} holds no numeric matrix")
+        return matrices[0]
     return np.array(data.split(), dtype=np.float64).reshape(-1, 257)
 
 
@@ -151,7 +166,7 @@ def read_libsvm_pairs(train: Path, test: Path) -> Arrays:
         with open_any(path) as file:
             parts.append(load_svmlight_file(file, n_features=256))
     X = np.concatenate([samples.toarray() for samples, _ in parts])
-    y = np.concatenate([labels for _, labels in parts]).astype(np.int64) - 1
+    y = whole_labels(np.concatenate([labels for _, labels in parts])) - 1
     return Arrays(X, y, (16, 16), np.arange(len(X)) >= parts[0][0].shape[0])
 
 
@@ -183,7 +198,10 @@ def read_rdata(data: bytes) -> dict[str, np.ndarray]:
     version, _, _ = (stream.integer() for _ in range(3))
     if version == 3:
         stream.take(stream.integer())  # native encoding
-    return {name: value for name, value in stream.item().items() if isinstance(value, np.ndarray)}
+    variables = stream.item()
+    if not isinstance(variables, dict):
+        raise ValueError("it is an R object without a name, not a workspace of variables")
+    return {name: value for name, value in variables.items() if isinstance(value, np.ndarray)}
 
 
 class _RStream:

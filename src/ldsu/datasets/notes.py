@@ -18,6 +18,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from ldsu.datasets._registry import Dataset
 from ldsu.datasets.formats import DatasetError, open_any
 from ldsu.datasets.preprocessing import balanced_rows
+from ldsu.datasets.words import text_array
 
 MAX_NOTE_BYTES = 2**20
 FLUSH_ENTRIES = 2**22
@@ -99,6 +100,10 @@ class Notes:
         """Some of the documents, in the order of `rows`."""
         rows = np.arange(len(self))[rows]
         return Notes(self.table[rows], self.words, tuple(self.ids[row] for row in rows), self.report)
+
+    def arrays(self) -> list[np.ndarray]:
+        """The counts and the words, for a checksum."""
+        return [self.table.indptr, self.table.indices, self.table.data, text_array(self.words)]
 
     def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, Sequence[str]]:
         """Word counts (n, v) of all documents and the words; nothing is learned here."""

@@ -23,9 +23,24 @@ class Documents(Protocol):
 
     def __getitem__(self, rows: np.ndarray, /) -> Documents: ...
 
+    def arrays(self) -> list[np.ndarray]:
+        """All that `counts` rests on, for a checksum."""
+        ...
+
     def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, Sequence[str]]:
         """Word counts (n, v) of all records and the v words."""
         ...
+
+
+def text_array(texts: Sequence[str]) -> np.ndarray:
+    """Texts as an array of bytes, a line each.
+
+    Examples
+    --------
+    >>> text_array(["a", "b"])
+    array([97, 10, 98], dtype=uint8)
+    """
+    return np.frombuffer("\n".join(texts).encode(), dtype=np.uint8)
 
 
 def bag_of_words(
@@ -94,6 +109,11 @@ class WordLists:
 
     def __getitem__(self, rows: np.ndarray, /) -> WordLists:
         return WordLists([self.lists[row] for row in np.arange(len(self))[rows]])
+
+    def arrays(self) -> list[np.ndarray]:
+        """The words and where each list ends."""
+        ends = np.cumsum([len(document) for document in self.lists], dtype=np.int64)
+        return [text_array([word for document in self.lists for word in document]), ends]
 
     def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, list[str]]:
         """Word counts (n, v) of all lists, and the v words in order of appearance."""
