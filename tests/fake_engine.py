@@ -42,16 +42,26 @@ def cost_weight(experiment, task):
     return 2.0 if task.data == "b" else 1.0
 
 
+def cells_of(experiment, task, labels, method, k):
+    return [Cell(task.data, task.split, labels, method.key, canonical({"k": k}), C, -1) for C in experiment.C]
+
+
+def wanted_cells(experiment, task):
+    for labels in LABELS:
+        for method in experiment.methods:
+            for k in method.grids[0]["k"]:
+                yield from cells_of(experiment, task, labels, method, k)
+
+
 def run_task(experiment, task, done, progress):
     pause = float(os.environ.get("FAKE_PAUSE", 0.0))
+    gate = os.environ.get("FAKE_GATE")
     trouble = os.environ.get("FAKE_TROUBLE", "").split(" ")
     for labels in LABELS:
         for method in experiment.methods:
             progress(f"{task.data} split {task.split}, {labels} labels, {method.key}")
             for k in method.grids[0]["k"]:
-                cells = [
-                    Cell(task.data, task.split, labels, method.key, canonical({"k": k}), C, -1) for C in experiment.C
-                ]
+                cells = cells_of(experiment, task, labels, method, k)
                 if all(map(done, cells)):
                     continue
                 time.sleep(pause)
@@ -59,6 +69,8 @@ def run_task(experiment, task, done, progress):
                     raise ArithmeticError("three is not four")
                 if trouble == ["die", task.data]:
                     os.kill(os.getpid(), signal.SIGSEGV)
+                if trouble == ["orphan", task.data] and not os.path.exists(os.environ["FAKE_ORPHAN"]):
+                    leave_a_child_behind()
                 if trouble == ["error", str(k)]:
                     yield [Row(cell, None, None, 0, error="no score") for cell in cells]
                     continue
@@ -69,6 +81,19 @@ def run_task(experiment, task, done, progress):
                     Row(cell, score(cell), 0.5, k + 1, {"shared": 0.1, "score": pause}, 12.5, task.split)
                     for cell in cells
                 ]
+                # The first batch comes through, the others when the file is there.
+                while gate and not os.path.exists(gate):
+                    time.sleep(0.01)
+
+
+def leave_a_child_behind():
+    """End this process, but not a child that holds the pipe to its parent."""
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    Path(os.environ["FAKE_ORPHAN"]).write_text(str(child))
+    os._exit(3)
 
 
 def score(cell):
@@ -88,4 +113,7 @@ def cost_tasks(experiment):
 def measure_cost(experiment, item):
     if os.environ.get("FAKE_TROUBLE") == "cost":
         raise ArithmeticError("too dear")
+    gate = os.environ.get("FAKE_COST_GATE")
+    while gate and not os.path.exists(gate):
+        time.sleep(0.01)
     return {"seconds_fit": 1.5, "seconds_transform": 0.5, "peak_mib": float(os.getpid())}

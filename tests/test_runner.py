@@ -2,10 +2,12 @@
 
 import json
 import os
+import platform
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +18,22 @@ import pytest
 import fake_engine
 from ldsu.bench import runner
 from ldsu.bench.cells import Task
-from ldsu.bench.display import closing, opening
+from ldsu.bench.display import Display, closing, opening
 from ldsu.bench.progress import Progress, TaskProgress, time_left
-from ldsu.bench.store import COLUMNS, Owner, Store
+from ldsu.bench.status import asked, status_of_store
+from ldsu.bench.store import COLUMNS, Store, StoreError
+from ldsu.bench.worker import Assignment, _tasks_left
 
 TESTS = Path(__file__).parent
+PYTHONPATH = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 # Two runs of the same cells differ in these alone.
 MEASURED = {"written_at", "run", "peak_mib", *(name for name in COLUMNS if name.startswith("seconds_"))}
 SCRIPT = """
-import sys, fake_engine
-from ldsu.bench import runner
+import signal, sys, fake_engine
+from ldsu.bench import display, runner
+runner.HEARTBEAT_SECONDS = display.Json.every = 0.2
+# Where tests run in the background of a shell it is ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 runner.cores = lambda: 2
 options = eval(sys.argv[2])
 experiment = fake_engine.experiment(**options.pop("experiment", {}))
@@ -35,7 +43,7 @@ sys.exit(runner.run(experiment, sys.argv[1], engine="fake_engine", **options).ex
 
 @pytest.fixture(autouse=True)
 def engine_path(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     # Counting the real ones takes longer than all else here.
     monkeypatch.setattr(runner, "cores", lambda: 2)
 
@@ -45,12 +53,12 @@ def run(path, experiment=None, **options):
     return runner.run(experiment or fake_engine.experiment(), path, **settings)
 
 
-def start(path, pause=0.0, **options):
-    """A run in a process of its own."""
+def start(path, pause=0.0, gate=None, **options):
+    """A run in a process of its own. With a gate its tasks stop after their first batch until that file is there."""
     settings = {"jobs": 2, "quiet": True} | options
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, path, repr(settings)],
-        env=os.environ | {"FAKE_PAUSE": str(pause)},
+        env=os.environ | {"FAKE_PAUSE": str(pause), "FAKE_GATE": str(gate or "")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,7 +78,7 @@ def is_dead(process):
         return True
 
 
-def wait_until(condition, seconds=10.0):
+def wait_until(condition, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
@@ -78,10 +86,11 @@ def wait_until(condition, seconds=10.0):
 
 
 def n_rows(path):
-    if not path.exists():
+    try:
+        with Store(path, read_only=True) as store:
+            return sum(count.done for count in store.counts().values())
+    except StoreError:  # it is being made
         return 0
-    with Store(path) as store:
-        return sum(count.done for count in store.counts().values())
 
 
 def comparable(path):
@@ -94,7 +103,7 @@ def comparable(path):
 def undisturbed(tmp_path_factory):
     path = tmp_path_factory.mktemp("undisturbed") / "x.sqlite"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(TESTS))
+        patch.setenv("PYTHONPATH", PYTHONPATH)
         patch.setenv("FAKE_COSTS", "1")
         summary = run(path)
     assert summary.exit_code == 0
@@ -122,60 +131,64 @@ def test_a_second_run_finds_nothing_to_do(undisturbed, capsys):
 def test_killed_again_and_again_it_ends_with_the_rows_of_an_undisturbed_run(undisturbed, tmp_path):
     path = tmp_path / "x.sqlite"
     chance = random.Random(0)
-    kills = {"worker": 0, "parent": 0, "all": 0}
-    code = None
-    for victim in ["worker", "parent", "all", "worker", "parent", "all", None]:
+    for victim in ["worker", "parent", "all", "parent"]:
         before = n_rows(path)
-        process = start(path, pause=0.01 if victim else 0.0)
-        if victim:
-            # Mostly in the middle of the work, wherever that is.
-            wait_until(lambda before=before: n_rows(path) > before)
-            time.sleep(chance.uniform(0, 0.08))
+        process = start(path, pause=0.05)
+        wait_until(lambda before=before: n_rows(path) > before)
+        time.sleep(chance.uniform(0, 0.08))  # somewhere in the middle of the work
+        workers = workers_of(process)
+        assert len(workers) == 2
+        if victim == "worker":
+            workers[0].kill()
+            wait_until(lambda workers=workers: is_dead(workers[0]))
+            at_kill = n_rows(path)
+            wait_until(lambda at_kill=at_kill: n_rows(path) > at_kill)  # the run goes on
             workers = workers_of(process)
-            targets = {"worker": workers[:1], "parent": [process], "all": [*workers, process]}[victim]
-            for target in targets:
-                target.send_signal(signal.SIGKILL)
-            kills[victim] += 1
-            if victim == "worker":
-                time.sleep(0.1)
-                process.kill()
-            wait_until(lambda workers=workers: all(map(is_dead, workers)), 3)
-        code = process.wait(20)
+        if victim == "all":
+            for worker in workers:
+                worker.kill()
+        process.kill()
         process.communicate()
-        assert victim is None or n_rows(path) < 360, "it ended before it was killed"
-    assert kills == {"worker": 2, "parent": 2, "all": 2}
-    assert code == 0
+        assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
+        wait_until(lambda workers=workers: all(map(is_dead, workers)))
+        assert before < n_rows(path) < 360
+    process = start(path)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
     assert comparable(path) == comparable(undisturbed)
 
 
 def test_a_killed_worker_is_replaced_and_the_run_ends_whole(undisturbed, tmp_path):
-    path = tmp_path / "x.sqlite"
-    process = start(path, pause=0.02, quiet=False)
-    wait_until(lambda: n_rows(path) > 10)
+    path, gate = tmp_path / "x.sqlite", tmp_path / "gate"
+    process = start(path, gate=gate, quiet=False)
+    wait_until(lambda: n_rows(path) >= 6)
     workers_of(process)[0].kill()
-    _, said = process.communicate(timeout=20)
+    gate.touch()
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "was killed (SIGKILL)" in said
-    assert "tried again" in said or "takes its place" in said  # it may have been between two tasks
+    assert "It is tried again." in said
     assert comparable(path) == comparable(undisturbed)
 
 
 def test_workers_do_not_outlive_a_killed_parent(tmp_path):
     path = tmp_path / "x.sqlite"
-    process = start(path, pause=5.0)
+    process = start(path, pause=60.0)
     wait_until(lambda: len(workers_of(process)) == 2)
     workers = workers_of(process)
     process.kill()
     process.communicate()
     assert len(workers) == 2
-    wait_until(lambda: all(map(is_dead, workers)), 2)
+    wait_until(lambda: all(map(is_dead, workers)), 10)
 
 
 def test_two_runs_on_one_store_share_the_work(undisturbed, tmp_path):
-    path = tmp_path / "x.sqlite"
-    processes = [start(path, pause=0.02, jobs=1, quiet=False) for _ in range(2)]
+    path, gate = tmp_path / "x.sqlite", tmp_path / "gate"
+    processes = [start(path, gate=gate, jobs=1, quiet=False) for _ in range(2)]
+    wait_until(lambda: n_rows(path) == 6)  # each has its first batch of a task
+    gate.touch()
     for process in processes:
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said
     assert comparable(path) == comparable(undisturbed)
     with Store(path) as store:
@@ -186,37 +199,56 @@ def test_two_runs_on_one_store_share_the_work(undisturbed, tmp_path):
 
 def test_a_run_that_finds_everything_claimed_waits_and_takes_over_what_is_left(undisturbed, tmp_path):
     path = tmp_path / "x.sqlite"
-    first = start(path, pause=0.5, jobs=2, experiment={"data": ("a",), "repetitions": 2})
-    wait_until(lambda: n_rows(path) > 3)
-    second = start(path, json=True, quiet=False, experiment={"data": ("a",), "repetitions": 2})
+    small = {"data": ("a",), "repetitions": 2}
+    first = start(path, gate=tmp_path / "never", experiment=small)
+    wait_until(lambda: n_rows(path) == 6)
+    second = start(path, json=True, quiet=False, experiment=small)
     said = ""
     while "this one waits, and takes over if that one stops" not in said or '"elsewhere": 2' not in said:
         line = second.stdout.readline()
         assert line, "it did not wait"
         said += line
+    assert '"cells_done": 6' in said
     first.kill()
     first.communicate()
-    second.communicate(timeout=20)
+    second.communicate(timeout=60)
     assert second.returncode == 0
     assert comparable(path) == [row for row in comparable(undisturbed) if row["data"] == "a" and row["split"] < 2]
+
+
+def test_a_run_of_one_method_and_one_of_all_leave_each_other_nothing_to_do(tmp_path, capsys):
+    path = tmp_path / "x.sqlite"
+    whole = fake_engine.experiment(data=("a",), repetitions=1, methods=("X", "Y"))
+    part = replace(whole, methods=whole.methods[:1])
+    task = Task("a", 0)
+    run(path, whole)
+    with Store(path) as store:
+        store._db.execute("DELETE FROM finished")
+        for experiment in (whole, part, whole):
+            store.finish(task, asked(experiment, task))
+        for experiment in (whole, part):
+            signs = {task: asked(experiment, task)}
+            given = Assignment(experiment, "fake_engine", str(path), 1, (task,), signs, os.getpid())
+            assert _tasks_left(given, store) == []
+    assert run(path, whole, only=["Y"], quiet=False).exit_code == 0
+    assert "all 60 cells are in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_at_once_with_code_130_and_says_how_to_continue(sent, tmp_path):
     path = tmp_path / "x.sqlite"
-    process = start(path, pause=0.05, quiet=False)
-    wait_until(lambda: n_rows(path) > 10)
+    process = start(path, gate=tmp_path / "never", quiet=False)
+    wait_until(lambda: n_rows(path) == 6)
     workers = workers_of(process)
+    assert len(workers) == 2
     process.send_signal(sent)
-    begin = time.monotonic()
     _, said = process.communicate(timeout=10)
-    assert time.monotonic() - begin < 3
     assert process.returncode == 130
     assert "Interrupted with" in said
     assert "Give the same command to continue." in said
     assert "Traceback" not in said
     assert all(map(is_dead, workers))
-    assert 0 < len(comparable(path)) < 360
+    assert len(comparable(path)) == 6
     with Store(path) as store:
         assert store.claims() == []
 
@@ -251,7 +283,7 @@ def test_a_task_that_takes_its_worker_down_is_tried_three_times(tmp_path, monkey
 
 def test_workers_that_cannot_start_end_the_run_with_the_reason(tmp_path, monkeypatch, capsys):
     (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'worker' in ' '.join(sys.orig_argv): os._exit(7)\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{TESTS}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{PYTHONPATH}")
     summary = run(tmp_path / "x.sqlite")
     assert summary.exit_code == 1
     assert "A worker ended with code 7" in capsys.readouterr().err
@@ -272,7 +304,128 @@ def test_cells_with_an_error_count_as_failed_until_they_are_tried_again(tmp_path
 def test_a_task_that_ends_with_too_few_cells_is_not_called_finished(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FAKE_TROUBLE", "silent a")
     assert run(tmp_path / "x.sqlite", fake_engine.experiment(data=("a",), repetitions=1)).exit_code == 1
-    assert "It ended with 0 cells, but 60 were announced." in capsys.readouterr().err
+    assert "It ended with 0 of its 60 cells." in capsys.readouterr().err
+
+
+def shifted(experiment):
+    """The same number of cells; the latter half of the old ones and as many new ones."""
+    (method,) = experiment.methods
+    return replace(experiment, methods=(replace(method, grids=({"k": tuple(range(5, 15))},)),))
+
+
+def test_cells_of_an_older_grid_do_not_count(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "x.sqlite"
+    old = fake_engine.experiment(data=("a",), repetitions=1)
+    monkeypatch.setenv("FAKE_TROUBLE", "error 4")
+    assert (run(path, old).failed, run(path, old).exit_code) == (6, 1)
+    monkeypatch.setenv("FAKE_TROUBLE", "silent a")
+    stopped = run(path, shifted(old))
+    assert (stopped.done, stopped.total, stopped.failed, stopped.exit_code) == (30, 60, 0, 1)
+    assert "It ended with 30 of its 60 cells." in capsys.readouterr().err
+    with Store(path) as store:
+        (row,) = status_of_store(store)
+        assert (row["done"], row["total"], row["failed"]) == (30, 60, 0)
+    monkeypatch.delenv("FAKE_TROUBLE")
+    whole = run(path, shifted(old))
+    assert (whole.done, whole.computed, whole.failed, whole.exit_code) == (60, 30, 0, 0)
+    with Store(path) as store:
+        (row,) = status_of_store(store)
+        assert (row["done"], row["total"], row["failed"]) == (60, 60, 0)
+
+
+def test_errors_of_methods_that_do_not_run_are_kept(tmp_path, monkeypatch):
+    path = tmp_path / "x.sqlite"
+    both = fake_engine.experiment(data=("a",), repetitions=1, methods=("X", "Y"))
+    monkeypatch.setenv("FAKE_TROUBLE", "error 4")
+    assert run(path, both).failed == 12
+    monkeypatch.delenv("FAKE_TROUBLE")
+    mended = run(path, both, only=["X"], retry=True)
+    assert (mended.computed, mended.failed, mended.exit_code) == (6, 0, 0)
+    with Store(path) as store:
+        assert [row["method"] for row in store.rows() if row["error"]] == ["Y"] * 6
+    whole = run(path, both)
+    assert (whole.done, whole.failed, whole.exit_code) == (120, 6, 1)
+
+
+def test_a_child_of_a_dead_worker_that_holds_its_pipe_does_not_hold_the_run(tmp_path, monkeypatch):
+    broken = []
+    monkeypatch.setattr(threading, "excepthook", broken.append)
+    monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "GRACE_SECONDS", 0.1)
+    monkeypatch.setenv("FAKE_TROUBLE", "orphan a")
+    monkeypatch.setenv("FAKE_ORPHAN", str(tmp_path / "orphan"))
+    begin = time.monotonic()
+    summary = run(tmp_path / "x.sqlite", fake_engine.experiment(data=("a",), repetitions=1))
+    orphan = psutil.Process(int((tmp_path / "orphan").read_text()))
+    assert not is_dead(orphan)
+    orphan.kill()
+    assert time.monotonic() - begin < 30
+    assert summary.exit_code == 0
+    wait_until(lambda: not [thread for thread in threading.enumerate() if "_read" in thread.name])
+    assert broken == []
+
+
+class Recorder(Display):
+    ends = 0
+
+    def end(self, progress, summary, path):
+        self.ends += 1
+
+
+@pytest.mark.parametrize("what", ["heartbeat", "end_run", "count"])
+def test_a_store_that_breaks_ends_the_run_with_its_sentence(what, tmp_path, monkeypatch, capsys):
+    recorder = Recorder()
+    monkeypatch.setattr(runner, "make_display", lambda **_: recorder)
+    path = tmp_path / "x.sqlite"
+    small = fake_engine.experiment(data=("a",), repetitions=1)
+    begin_run = Store.begin_run
+
+    def then_break(self, *arguments):
+        def fail(*_):
+            raise StoreError("The store is gone.")
+
+        monkeypatch.setattr(Store, what, fail)
+        return begin_run(self, *arguments)
+
+    monkeypatch.setattr(Store, "begin_run", then_break)
+    summary = run(path, small)
+    assert recorder.ends == 1
+    if what == "heartbeat":
+        assert (summary.exit_code, summary.errors) == (1, ("The store is gone.",))
+    else:  # all was done before
+        assert (summary.exit_code, summary.done) == (0, 60)
+
+
+def test_the_display_ends_whatever_happens(tmp_path, monkeypatch):
+    recorder = Recorder()
+    monkeypatch.setattr(runner, "make_display", lambda **_: recorder)
+
+    def fail(*_):
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(runner._Session, "compute", fail)
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        run(tmp_path / "x.sqlite")
+    assert recorder.ends == 1
+
+
+def test_a_store_names_no_folder_and_no_host(tmp_path, monkeypatch):
+    path = tmp_path / "x.sqlite"
+    small = fake_engine.experiment(data=("a",), repetitions=1)
+    command = [sys.executable, "run", str(tmp_path / "x.toml"), f"--store={path}", "--only", "a"]
+    for trouble in ("raise a", "die a"):
+        monkeypatch.setenv("FAKE_TROUBLE", trouble)
+        run(path, small, command=command, jobs=1)
+    with Store(path) as store:
+        errors = "\n".join(failure["error"] for failure in store.failures())
+        assert 'File "fake_engine.py", line' in errors
+        assert "Segmentation fault" in errors
+        assert {row["command"] for row in store.runs()} == {
+            f"{Path(sys.executable).name} run x.toml --store=x.sqlite --only a"
+        }
+    content = path.read_bytes()
+    for private in (Path.home(), Path.cwd(), TESTS, tmp_path, sys.prefix, platform.node()):
+        assert str(private).encode() not in content, private
 
 
 def test_a_larger_grid_opens_finished_tasks_and_adds_its_cells_alone(tmp_path):
@@ -281,10 +434,7 @@ def test_a_larger_grid_opens_finished_tasks_and_adds_its_cells_alone(tmp_path):
     run(path, small)
     larger = fake_engine.experiment(data=("a",), repetitions=1, settings=12)
     assert run(path, larger).computed == 12
-    # The same number of cells, but others.
-    (method,) = small.methods
-    moved = replace(small, methods=(replace(method, grids=({"k": tuple(range(5, 15))},)),))
-    assert run(path, moved).computed == 18
+    assert run(path, shifted(small)).computed == 18  # the same number of cells, but others
 
 
 def test_only_restricts_to_data_splits_and_methods(tmp_path):
@@ -320,6 +470,25 @@ def test_costs_are_measured_once_each_in_a_fresh_process(undisturbed, tmp_path, 
     monkeypatch.setenv("FAKE_TROUBLE", "cost")
     assert run(tmp_path / "x.sqlite", small).exit_code == 1
     assert "Costs of X on a: ArithmeticError: too dear" in capsys.readouterr().err
+
+
+def test_costs_are_measured_when_no_other_run_is_at_work(tmp_path, monkeypatch):
+    path, gate = tmp_path / "x.sqlite", tmp_path / "gate"
+    monkeypatch.setenv("FAKE_COSTS", "1")
+    monkeypatch.setenv("FAKE_COST_GATE", str(gate))
+    with Store(path) as store:
+        store.claim(Task("z", 0))
+        process = start(path, json=True, quiet=False, experiment={"data": ("a",), "repetitions": 1})
+        while "as soon as no other run is at work" not in (line := process.stdout.readline()):
+            assert line, "it did not wait"
+        assert [claim.task for claim in store.live_claims()] == [Task("z", 0)]
+        store.release(Task("z", 0))
+        wait_until(lambda: [claim.doing for claim in store.live_claims()] == ["costs: X on a (1 of 1)"])
+        assert store.costs() == []
+        gate.touch()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert len(store.costs()) == 1
 
 
 def test_a_task_too_large_for_memory_is_reported_and_the_others_run(tmp_path, monkeypatch, capsys):
@@ -389,7 +558,11 @@ def test_sentences_at_the_start_and_the_end(tmp_path):
     )
 
 
-def test_a_process_is_told_from_a_later_one_with_its_number():
-    me = Owner.of(os.getpid())
+def test_a_process_is_told_from_a_later_one_with_its_number(tmp_path):
+    with Store(tmp_path / "x.sqlite") as store:
+        me = store.owner(os.getpid())
+    later = replace(me, started=me.started + 100)
     assert me.is_alive()
-    assert not replace(me, started=me.started - 100).is_alive()
+    assert not later.is_alive()
+    assert me.is_same(replace(me, started=me.started + 0.5))
+    assert not me.is_same(later)

@@ -13,7 +13,7 @@ import pytest
 from ldsu.bench import store as store_module
 from ldsu.bench.cells import Cell, Row, Task, canonical
 from ldsu.bench.status import status_of_store, status_of_stores
-from ldsu.bench.store import APPLICATION_ID, COLUMNS, Owner, Store, StoreError, this_host
+from ldsu.bench.store import APPLICATION_ID, COLUMNS, Count, Owner, Store, StoreError, without_folders
 
 TASK = Task("usps", 0)
 
@@ -30,11 +30,15 @@ def a_row(k=1, split=0, data="usps", method="LDSU", **changes):
     return Row(cell, **(figures | changes))
 
 
-def dead_process():
+def dead_process(store):
     process = subprocess.Popen([sys.executable, "-c", "pass"])
-    owner = Owner.of(process.pid)
+    owner = store.owner(process.pid)
     process.wait()
     return owner
+
+
+def files_of(store_path):
+    return {path.name: path.read_bytes() for path in store_path.parent.iterdir()}
 
 
 def put_claim(store, owner, heartbeat=None, task=TASK, memory=0):
@@ -68,8 +72,8 @@ def test_a_row_is_written_once(store):
 def test_a_batch_is_written_whole_or_not_at_all(store):
     with pytest.raises(TypeError):
         store.add([a_row(), a_row(k=2, n_features=None)], 1)
-    with pytest.raises(sqlite3.Error):
-        store.add([a_row(), a_row(k=2, error=object())], 1)
+    with pytest.raises(StoreError, match="could not be written"):
+        store.add([a_row(), a_row(k=2, method=object())], 1)
     assert list(store.rows()) == []
 
 
@@ -111,6 +115,22 @@ def test_another_store_is_merged_row_by_row_with_the_runs_that_made_them(store, 
     commands = {run["id"]: run["command"] for run in store.runs()}
     assert commands[rows['{"k":2,"theta":0.1}']["run"]] == "elsewhere"
     assert "idle" not in commands.values()
+
+
+def test_a_merge_mends_errors_and_leaves_costs_behind(store, tmp_path):
+    cost = {"seconds_fit": 1.0, "seconds_transform": 2.0, "peak_mib": 3.0}
+    store.add([a_row(k=1, error="no", map=None), a_row(k=2), a_row(k=3, error="no", map=None)], 0)
+    store._db.execute("UPDATE cells SET run = NULL")
+    with Store(tmp_path / "other.sqlite") as other:
+        first = other.begin_run("mended", 1, 1)
+        other.add([a_row(k=1, map=0.9)], first)
+        second = other.begin_run("useless", 1, 1)
+        other.add([a_row(k=2, map=0.9), a_row(k=3, error="neither", map=None)], second)
+        other.add_cost("usps", "LDSU", 3, cost, second)
+        assert store.merge(other, ["usps"]) == 1
+    assert [(row["map"], row["error"]) for row in store.rows()] == [(0.9, None), (0.5, None), (None, "no")]
+    assert [run["command"] for run in store.runs()] == ["mended"]
+    assert store.costs() == []
 
 
 def test_a_store_of_another_protocol_is_not_merged(store, tmp_path):
@@ -171,6 +191,60 @@ def test_a_store_of_another_schema_or_experiment_or_protocol_is_refused(tmp_path
         Store(tmp_path / "x.sqlite")
 
 
+@pytest.mark.parametrize("options", [{"create": False}, {"read_only": True}])
+def test_a_store_that_is_not_made_is_not_written_either(tmp_path, options):
+    empty = tmp_path / "empty.sqlite"
+    empty.touch()
+    with pytest.raises(StoreError, match=r"empty.sqlite is not a store of results"):
+        Store(empty, **options)
+    assert files_of(empty) == {"empty.sqlite": b""}
+    old = tmp_path / "old" / "x.sqlite"
+    with Store(old) as store:
+        store.add([a_row()], 1)
+        store._db.execute("DROP TABLE finished")
+        store._db.execute("PRAGMA journal_mode = DELETE")
+    before = files_of(old)
+    with Store(old, **options) as store:
+        assert (status_of_store(store)[0]["data"], store.finished(), len(list(store.rows()))) == ("usps", {}, 1)
+    assert files_of(old) == before
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_store_that_cannot_be_written_can_be_read(tmp_path, monkeypatch, is_open):
+    path = tmp_path / "x.sqlite"
+    writer = Store(path)
+    writer.add([a_row()], 1)
+    if not is_open:
+        writer.close()
+    before = files_of(path)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # for root every file is writable
+    with Store(path, read_only=True) as store:
+        assert len(list(store.rows())) == 1
+        store.add_picture("usps", "LDSU", "[1]")
+        assert store.picture("usps", "LDSU") is None
+        with pytest.raises(StoreError, match=r"x.sqlite could not be written: attempt to write a readonly database"):
+            store.add([a_row(k=2)], 1)
+    if not is_open:
+        assert files_of(path) == before
+    writer.close()
+
+
+def test_a_store_made_before_there_were_several_stamps_goes_on(tmp_path):
+    path = tmp_path / "x.sqlite"
+    with Store(path) as store:
+        for statement in ("DROP TABLE finished", "DROP TABLE unasked", "DELETE FROM meta WHERE key = 'salt'"):
+            store._db.execute(statement)
+        store.plan({TASK: 4})
+        store._db.execute("UPDATE tasks SET finished = 'abc'")
+    with Store(path) as store:
+        assert (store.finished(), store.unasked()) == ({TASK: {"abc"}}, {})
+        store.finish(TASK, "def")
+        assert store.finished() == {TASK: {"abc", "def"}}
+        store.add([a_row(error="no")], 1)
+        store.forget_errors([TASK], ["LDSU"])
+        assert store.finished() == {}
+
+
 def test_a_missing_store_is_named_where_it_must_be_there(tmp_path):
     with pytest.raises(StoreError, match="There is no store at"):
         Store(tmp_path / "none.sqlite", create=False)
@@ -184,10 +258,16 @@ def test_a_damaged_file_does_not_pass_the_check(tmp_path):
         assert store.check() == []
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
-    content[middle : middle + 4096] = os.urandom(4096)
+    content[middle : middle + 4096] = bytes([255]) * 4096
     path.write_bytes(content)
     with Store(path) as store:
         assert store.check() != []
+        for read in (lambda: list(store.rows()), store.counts, lambda: store.export_csv(tmp_path / "rows.csv")):
+            with pytest.raises(StoreError, match=r"x.sqlite could not be read: .* The file is damaged"):
+                read()
+        with pytest.raises(StoreError, match=r"x.sqlite could not be written: .* The file is damaged"):
+            store.forget_errors([TASK], ["LDSU"])
+    assert [file.name for file in tmp_path.iterdir()] == ["x.sqlite"]
 
 
 def test_a_store_is_made_once_by_several_processes(tmp_path):
@@ -219,10 +299,10 @@ def test_a_claim_of_a_living_process_holds_and_is_given_back(store, tmp_path):
 
 @pytest.mark.parametrize("kind", ["dead", "number used again", "other host, silent"])
 def test_a_stale_claim_is_taken_over(store, kind):
-    me = Owner.of(os.getpid())
+    me = store.owner(os.getpid())
     owner, heartbeat = {
-        "dead": (dead_process(), None),
-        "number used again": (Owner(os.getppid(), me.started - 1000, this_host()), None),
+        "dead": (dead_process(store), None),
+        "number used again": (Owner(os.getppid(), me.started - 1000, store.host), None),
         "other host, silent": (Owner(1, 0.0, "elsewhere"), time.time() - store_module.STALE_SECONDS - 1),
     }[kind]
     put_claim(store, owner, heartbeat)
@@ -249,7 +329,7 @@ def test_a_heartbeat_says_what_a_worker_does(store):
 
 def test_memory_claimed_by_others_and_not_yet_used_is_not_free(store):
     gib = 2**30
-    parent = Owner.of(os.getppid())
+    parent = store.owner(os.getppid())
     put_claim(store, parent, task=Task("usps", 1), memory=100 * gib)
     assert not store.claim(TASK, memory=50 * gib, available=120 * gib)
     assert store.claim(TASK, memory=10 * gib, available=120 * gib)
@@ -261,23 +341,43 @@ def test_a_task_that_fits_nowhere_is_an_error_with_both_figures(store):
     assert store.claims() == []
 
 
-def test_a_finished_task_is_no_longer_claimed_and_says_what_was_asked(store):
+def test_a_finished_task_is_no_longer_claimed_and_says_all_that_was_asked(store):
     store.plan({TASK: 4, Task("usps", 1): 4})
     store.claim(TASK)
     store.finish(TASK, "abc")
-    store.plan({TASK: 8, Task("usps", 1): 8})
-    assert store.finished() == {TASK: "abc"}
+    store.finish(TASK, "def")
+    store.plan({TASK: 8, Task("usps", 2): 8})
+    assert store.finished() == {TASK: {"abc", "def"}}
     assert store.claims() == []
-    assert store.planned() == {TASK: 8, Task("usps", 1): 8}
+    assert store.planned() == {TASK: 8, Task("usps", 2): 8}
 
 
 def test_forgetting_errors_opens_their_tasks_again(store):
-    store.add([a_row(), a_row(k=2, error="no"), a_row(split=1)], 1)
+    store.add([a_row(), a_row(k=2, error="no"), a_row(method="KPCA", error="no"), a_row(split=1)], 1)
     for split in (0, 1):
         store.finish(Task("usps", split), "abc")
-    assert store.forget_errors([Task("usps", 0), Task("usps", 1)]) == 1
+    assert store.forget_errors([Task("usps", 0), Task("usps", 1)], ["LDSU"]) == []
     assert list(store.finished()) == [Task("usps", 1)]
-    assert len(list(store.rows())) == 2
+    assert [row["method"] for row in store.rows()] == ["KPCA", "LDSU", "LDSU"]
+
+
+def test_errors_of_a_task_that_another_process_works_on_are_kept(store):
+    store.add([a_row(error="no"), a_row(split=1, error="no")], 1)
+    put_claim(store, store.owner(os.getppid()))
+    assert store.forget_errors([TASK, Task("usps", 1)], ["LDSU"]) == [TASK]
+    assert [row["split"] for row in store.rows()] == [0]
+
+
+def test_the_sign_of_a_machine_differs_from_store_to_store(store, tmp_path):
+    with Store(tmp_path / "other.sqlite") as other, Store(store.path) as again:
+        assert other.host != store.host == again.host
+
+
+def test_messages_name_files_but_no_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = f'File "/opt/x/y.py", line 3\n  cannot read {tmp_path}/data/a.npz or {os.path.expanduser("~")}'
+    assert without_folders(text) == 'File "y.py", line 3\n  cannot read data/a.npz or '
+    assert without_folders("https://site/tmp/x and 1/2") == "https://site/tmp/x and 1/2"
 
 
 def test_runs_name_versions_and_no_host(store):
@@ -307,6 +407,10 @@ def test_status_counts_cells_failures_and_running_tasks(store):
     store.claim(Task("usps", 1))
     usps, umist = status_of_store(store)
     assert (usps["done"], usps["total"], usps["failed"], usps["running"]) == (3, 6, 1, 1)
+    store.plan({Task("usps", 0): 3}, {Task("usps", 0): Count(2, 1)})
+    (only,) = status_of_store(store)
+    assert (only["done"], only["total"], only["failed"]) == (2, 3, 0)
+    store.plan({Task("usps", 0): 3, Task("usps", 1): 3, Task("umist", 0): 5}, {Task("usps", 0): Count(0, 0)})
     assert umist == {"data": "umist", "done": 0, "total": 5, "failed": 0, "running": 0, "last_written": None}
     assert abs(usps["last_written"] - time.time()) < 10
     (whole,) = status_of_stores([store.path])

@@ -95,7 +95,9 @@ def _store_option(command: Callable[..., None]) -> Callable[..., None]:
 @_store_option
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Worker processes.  [default: number of cores]")
 @click.option("--only", multiple=True, metavar="KEY", help="A data set (usps), a split of it (usps:0) or a method.")
-@click.option("--device", metavar="NAME", help="Where large matrices are decomposed: cpu or cuda.  [default: cpu]")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where large matrices are decomposed.  [default: cpu]"
+)
 @click.option("--retry", is_flag=True, help="Try cells again that ended with an error.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
@@ -112,7 +114,8 @@ def bench_run(
     """Compute the cells of an experiment that are not there yet.
 
     FILE is a TOML file, or the name of one in ./experiments. Stop it with Ctrl-C, or lose power: the same command
-    continues where it was. Several runs may share one store; one that finds all tasks taken waits for the others.
+    continues where it was. Several runs of one machine may share one store; one that finds all tasks taken waits for
+    the others. On several machines, give each a store of its own, and join them with `ldsu bench merge`.
 
     Exit code: 0 all cells are there, 1 some failed, 2 wrong usage, 130 interrupted.
     """
@@ -128,7 +131,7 @@ def bench_run(
         retry=retry,
         quiet=quiet,
         json=as_json,
-        command=" ".join(["ldsu", *sys.argv[1:]]),
+        command=["ldsu", *sys.argv[1:]],
     )
     sys.exit(summary.exit_code)
 
@@ -161,7 +164,7 @@ def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> No
         return
     from ldsu.bench.store import Store
 
-    with Store(store_path, create=False) as store:
+    with Store(store_path, read_only=True) as store:
         _print_status(status_of_store(store), as_json, f"{store.meta('experiment') or 'empty'}: {store.path}")
         if not as_json:
             _print_running(store)
@@ -179,18 +182,42 @@ def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> No
 def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) -> None:
     """Add the cells of other stores, made by the same protocol elsewhere, to the store of an experiment.
 
-    Cells already there stay as they are, and nothing is taken that the experiment has no data set for.
+    Cells already there stay as they are, unless they hold an error and the other store a score. Nothing is taken that
+    the experiment has no data set for. Costs of single fits are not taken either: they are times of another machine,
+    and `ldsu bench run` measures them here.
     """
     experiment = _experiment(file)
+    from importlib import import_module
+
     from ldsu.bench import runner
+    from ldsu.bench.status import survey
     from ldsu.bench.store import Store
 
     with Store(store_path or runner.default_store(experiment.name)) as store:
         store.bind(experiment.name, experiment.path.read_text(encoding="utf-8"), runner.protocol(experiment))
         for path in stores:
-            with Store(path, create=False) as other:
+            with Store(path, read_only=True) as other:
                 added = store.merge(other, [spec.key for spec in experiment.data])
             click.echo(f"{added:,} cells from {path}")
+        survey(store, experiment, import_module(runner.ENGINE))
+
+
+@bench.command(
+    "export",
+    epilog=_examples(
+        "ldsu bench export table1-quick -o rows.csv",
+    ),
+)
+@click.argument("file")
+@_store_option
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file.")
+def bench_export(file: str, store_path: Path | None, output: Path) -> None:
+    """Write all rows of an experiment to a CSV file, one for each cell with its scores, times and memory."""
+    name = _find_experiment(file).stem
+    from ldsu.bench.store import Store
+
+    with Store(store_path or Path("runs") / f"{name}.sqlite", read_only=True) as store:
+        click.echo(f"{store.export_csv(output):,} rows in {output}")
 
 
 @bench.command(
@@ -210,9 +237,11 @@ def bench_report(file: str, store_path: Path | None, out: Path | None, pictures:
     """
     experiment = _experiment(file)
     from ldsu.bench import report, runner
-    from ldsu.bench.store import Store
+    from ldsu.bench.store import Store, is_writable
 
-    with Store(store_path or runner.default_store(experiment.name), create=False) as store:
+    store_path = store_path or runner.default_store(experiment.name)
+    # Pictures are kept in the store where that can be.
+    with Store(store_path, create=False, read_only=not (pictures and is_writable(store_path))) as store:
         out = out or runner.default_store(experiment.name).with_suffix("")
         with _console(stderr=True).status("") as status:
             written = report.write_report(experiment, store, out, pictures=pictures, progress=status.update)
@@ -305,7 +334,8 @@ def _print_running(store: Store) -> None:
     console = _console()
     for claim in store.live_claims():
         doing = f": {claim.doing}" if claim.doing else ""
-        console.print(f"running {claim.task.data}, split {claim.task.split}{doing}", markup=False)
+        split = f", split {claim.task.split}" if claim.task.split >= 0 else ""
+        console.print(f"running {claim.task.data}{split}{doing}", markup=False)
     runs = store.runs()
     failures = [f for f in store.failures(runs[-1]["id"]) if f["final"]] if runs else []
     for failure in failures:

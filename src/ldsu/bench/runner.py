@@ -2,16 +2,17 @@
 
 This process computes nothing. The workers claim tasks in the store, so any number of runs can share one store: a run
 that finds every task claimed waits for the others, takes over what they leave behind, and ends when all is there.
+They must be runs of one machine; where there are several, each fills its own store, and `ldsu bench merge` joins them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import pickle
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -31,14 +32,16 @@ from ldsu.bench.cells import Task
 from ldsu.bench.display import Display, make_display
 from ldsu.bench.progress import Progress, TaskProgress
 from ldsu.bench.spec import Experiment
-from ldsu.bench.store import Owner, Store, StoreError
-from ldsu.bench.worker import Job
+from ldsu.bench.status import Grid, asked, survey
+from ldsu.bench.store import Claim, Count, Owner, Store, StoreError
+from ldsu.bench.worker import Assignment
 
 ENGINE = "ldsu.bench.engine"
 # A task that takes its worker down is tried this often in a run.
 ATTEMPTS = 3
 HEARTBEAT_SECONDS = 2.0
 GRACE_SECONDS = 1.0
+PAUSE_SECONDS = 0.5
 WAITING = "waiting for other workers"
 THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
@@ -50,7 +53,7 @@ THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
 )
 # Held by the run that measures costs: one at a time, or they would disturb each other.
-COSTS = Task("(costs)", 0)
+COSTS = Task("(costs)", -1)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def run(
     json: bool = False,
     device: str | None = None,
     engine: str = ENGINE,
-    command: str | None = None,
+    command: Sequence[str] | None = None,
 ) -> Summary:
     """Compute every cell of an experiment that is not in the store yet.
 
@@ -127,8 +130,8 @@ def run(
         Where large matrices are multiplied and decomposed, if the engine knows of another place than the processor.
     engine : str
         Module that computes.
-    command : str or None
-        What to write down as the command; None takes that of this process.
+    command : sequence of str or None
+        What to write down as the command; None takes that of this process. Of paths only the last part is kept.
     """
     for name, value in {"jobs": jobs, "threads": threads}.items():
         if value is not None and value < 1:
@@ -137,7 +140,7 @@ def run(
     display = make_display(quiet=quiet, json=json)
     with Store(store_path) as store, _interrupt_on_sigterm():
         session = _Session(experiment, part, tasks, store, engine, device, display)
-        return session.run(jobs, threads, retry, command or " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+        return session.run(jobs, threads, retry, plain_command(command or sys.argv, only))
 
 
 def select(experiment: Experiment, only: Sequence[str], tasks: Sequence[Task]) -> tuple[Experiment, list[Task]]:
@@ -165,11 +168,17 @@ def default_store(experiment_name: str) -> Path:
     return Path("runs") / f"{experiment_name}.sqlite"
 
 
-def asked(experiment: Experiment, task: Task) -> str:
-    """A sign of all that decides which cells a task has: a task finished under another is opened again."""
-    spec = dataclasses.replace(experiment.data_spec(task.data), title="", paper=None)
-    parts = (spec, experiment.methods, experiment.seed, experiment.test_fraction, experiment.C, experiment.folds)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+def plain_command(arguments: Sequence[str], keys: Sequence[str] = ()) -> str:
+    """A command without the folders in it; `keys` are no paths, though they may look like some.
+
+    >>> plain_command(["/usr/bin/ldsu", "run", "/home/me/x.toml", "--store=../x.sqlite", "--only", "a/b"], ["a/b"])
+    'ldsu run x.toml --store=x.sqlite --only a/b'
+    """
+    plain = []
+    for argument in arguments:
+        option, sign, value = argument.rpartition("=")
+        plain.append(option + sign + (value if value in keys else re.split(r"[/\\]", value)[-1]))
+    return " ".join(plain)
 
 
 def protocol(experiment: Experiment) -> dict[str, Any]:
@@ -178,17 +187,6 @@ def protocol(experiment: Experiment) -> dict[str, Any]:
     return fixed | {
         f"data {spec.key}": [spec.name, spec.preprocessing, spec.kernel, spec.rows] for spec in experiment.data
     }
-
-
-def count_present(store: Store, experiment: Experiment, tasks: Sequence[Task]) -> dict[Task, TaskProgress]:
-    """How far each task is, as the store alone tells (totals and weights are still to be filled in)."""
-    counts = store.counts([spec.key for spec in experiment.methods])
-    finished = store.finished()
-    found = {}
-    for task in tasks:
-        present = counts[task].done if task in counts else 0
-        found[task] = TaskProgress(0, 0.0, present, finished=finished.get(task) == asked(experiment, task))
-    return found
 
 
 def cores() -> int:
@@ -201,7 +199,9 @@ def cores() -> int:
 class _Worker:
     """A worker process with the thread that reads its messages."""
 
-    def __init__(self, job: Job, threads: int, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
+    def __init__(
+        self, given: Assignment, threads: int, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]
+    ) -> None:
         self.task: Task | None = None
         self.owner: Owner | None = None
         self.stopping = False
@@ -215,28 +215,39 @@ class _Worker:
             stderr=self.log,
             env=environment,
         )
-        with suppress(psutil.Error):
-            self.owner = Owner.of(self.process.pid)
         assert self.process.stdin is not None
         # A worker that dies at once is noticed when its messages end.
         with suppress(BrokenPipeError):
-            self.process.stdin.write(pickle.dumps(job))
+            self.process.stdin.write(pickle.dumps(given))
             self.process.stdin.flush()
-        threading.Thread(target=self._read, args=(messages,), daemon=True).start()
+        self.reader = threading.Thread(target=self._read, args=(messages,), daemon=True)
+        self.reader.start()
 
     def _read(self, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            # The last line of a worker that was killed may be cut.
-            with suppress(ValueError):
-                messages.put((self, json.loads(line)))
+        with self.process.stdout as lines:
+            for line in lines:
+                # The last line of a worker that was killed may be cut.
+                with suppress(ValueError):
+                    messages.put((self, json.loads(line)))
         messages.put((self, None))
+
+    def is_over(self) -> bool:
+        """Whether it has ended; what it said has been read then, even if a child of it still holds the pipe."""
+        if self.process.poll() is None:
+            return False
+        self.reader.join(GRACE_SECONDS)
+        return True
 
     def last_words(self) -> str:
         """The end of what it wrote to its standard error."""
         size = self.log.seek(0, os.SEEK_END)
         self.log.seek(max(0, size - 4000))
         return self.log.read().decode(errors="replace").strip()
+
+    def last_line(self) -> str:
+        """The last line of that: the error itself, where the rest is the way to it."""
+        return (self.last_words().splitlines() or [""])[-1]
 
     def how_it_ended(self) -> str:
         """Its end, as a part of a sentence."""
@@ -254,9 +265,11 @@ class _Worker:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            with suppress(OSError):
-                stream.close()  # type: ignore[union-attr]  # both are pipes
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        # It closes its end of the other pipe. It cannot if a child of the worker holds that: then it is left behind.
+        self.reader.join(GRACE_SECONDS)
         self.log.close()
 
 
@@ -281,6 +294,10 @@ class _Session:
         self.weight = weight
         self.total = {task: int(self.engine.count_cells(part, task)) for task in tasks}
         self.asked = {task: asked(part, task) for task in tasks}
+        self.methods = [spec.key for spec in part.methods]
+        self.grid = Grid(part, self.engine)
+        # For tasks of other runs: cells asked for less all rows of the task.
+        self.watched: dict[Task, int] = {}
         self.messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self.workers: list[_Worker] = []
         self.run_id = 0
@@ -291,20 +308,21 @@ class _Session:
         store, whole = self.store, self.whole
         text = whole.path.read_text(encoding="utf-8") if whole.path.exists() else ""
         store.bind(whole.name, text, protocol(whole))
-        known = self.total if self.part is whole else {}
-        tasks = self.engine.split_tasks(whole)
-        store.plan({task: known.get(task) or int(self.engine.count_cells(whole, task)) for task in tasks})
-        if retry:
-            store.forget_errors(self.tasks)
-        state = self.tasks_now()
+        kept = store.forget_errors(self.tasks, self.methods) if retry else []
+        state, failed = self.tasks_now()
         left = sum(not task.finished for task in state.values())
         jobs = min(jobs or cores(), max(1, left))
         threads = threads or max(1, cores() // jobs)
         self.run_id = store.begin_run(command, jobs, threads)
-        self.progress = progress = Progress(state, jobs)
-        self.display.start(whole, store.path, self.run_id, progress, threads)
+        self.progress = progress = Progress(state, jobs, failed_cells=failed)
         interrupted = False
         try:
+            self.display.start(whole, store.path, self.run_id, progress, threads)
+            if kept:
+                self.display.note(
+                    f"Another run works on {', '.join(f'{task.data}, split {task.split}' for task in kept)}: "
+                    "cells with an error are not tried again there."
+                )
             if left:
                 self.compute(jobs, threads)
             if not progress.errors and all(task.finished for task in progress.tasks.values()):
@@ -314,34 +332,67 @@ class _Session:
         except StoreError as error:
             self.error(str(error))
         finally:
-            self.stop_workers()
-            store.clear_stale()
-            store.end_run(self.run_id)
-            self.refresh()
-            summary = self.summary(interrupted)
-            self.display.end(progress, summary, store.path)
+            try:
+                self.stop_workers()
+                # What is wrong with the store has been said, or will be by the next one who opens it.
+                with suppress(StoreError):
+                    store.clear_stale()
+                    store.end_run(self.run_id)
+                    self.settle()
+            finally:
+                summary = self.summary(interrupted)
+                self.display.end(progress, summary, store.path)
         return summary
 
-    def tasks_now(self) -> dict[Task, TaskProgress]:
-        """How far the tasks are, from the store."""
-        state = count_present(self.store, self.part, self.tasks)
-        for task, progress in state.items():
-            progress.total, progress.weight = self.total[task], self.weight[task]
-        return state
+    def tasks_now(self) -> tuple[dict[Task, TaskProgress], int]:
+        """How far the tasks are, from the store, and how many of their cells hold an error."""
+        found, finished = survey(self.store, self.whole, self.engine, self.part), self.store.finished()
+        state = {}
+        for task in self.tasks:
+            done, total = found[task].done, self.total[task]
+            if done == total and self.asked[task] not in finished.get(task, ()):
+                self.store.finish(task, self.asked[task])
+            state[task] = TaskProgress(total, self.weight[task], done, finished=done == total)
+        return state, sum(found[task].failed for task in self.tasks)
 
-    def refresh(self) -> None:
-        """Take over from the store what other runs have done."""
-        for task, now in self.tasks_now().items():
+    def count(self, task: Task) -> Count:
+        """Cells of a task that are there and asked for."""
+        return Count(*(counter.total() for counter in self.grid.tally(self.store, task)))
+
+    def refresh(self, elsewhere: Sequence[Task]) -> None:
+        """Take over from the store how far tasks are that other runs work on, or did until now."""
+        finished = self.store.finished()
+        for task in self.tasks:
             known = self.progress.tasks[task]
-            known.present, known.finished = now.present, now.finished
+            if self.asked[task] in finished.get(task, ()):
+                known.finished = True
+                self.watched.pop(task, None)
+            elif task in elsewhere:
+                # Counted by key once, and from then on by what is added: that is quick, and need not be exact.
+                rows = self.store.count(task).done
+                if task not in self.watched:
+                    self.watched[task] = self.count(task).done - rows
+                known.present = self.watched[task] + rows
+            elif self.watched.pop(task, None) is not None:
+                known.present = self.count(task).done
+
+    def settle(self) -> None:
+        """Count once more in the end, by key, what is there."""
+        self.refresh(())
+        failed = 0
+        for task, known in self.progress.tasks.items():
+            if not known.finished or self.store.count(task).failed:
+                count = self.count(task)
+                known.present = count.done
+                failed += count.failed
+        self.progress.failed_cells = failed
 
     def summary(self, interrupted: bool) -> Summary:
-        counts = self.store.counts([spec.key for spec in self.part.methods])
         return Summary(
             done=self.progress.done,
             total=self.progress.total,
             computed=self.progress.computed,
-            failed=sum(counts[task].failed for task in self.tasks if task in counts),
+            failed=self.progress.failed_cells,
             errors=tuple(self.progress.errors),
             seconds=self.progress.elapsed,
             interrupted=interrupted,
@@ -350,7 +401,7 @@ class _Session:
     # Workers
 
     def start_worker(self, threads: int, cost: Any = None) -> _Worker:
-        job = Job(
+        given = Assignment(
             experiment=self.part,
             engine=self.engine_name,
             store=str(self.store.path.resolve()),
@@ -361,7 +412,9 @@ class _Session:
             device=self.device,
             cost=cost,
         )
-        worker = _Worker(job, threads, self.messages)
+        worker = _Worker(given, threads, self.messages)
+        with suppress(psutil.Error):
+            worker.owner = self.store.owner(worker.process.pid)
         self.workers.append(worker)
         self.progress.doing[worker.process.pid] = "starting"
         return worker
@@ -383,15 +436,23 @@ class _Session:
         """Keep `jobs` workers at work until none of them finds anything to do."""
         for _ in range(jobs):
             self.start_worker(threads)
+        for worker, message in self.listen():
+            if message is not None:
+                self.heed(worker, message)
+            elif self.bury(worker):
+                self.start_worker(threads)
+
+    def listen(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
+        """What the workers say, and None when one has ended, until none is left; the display moves meanwhile."""
         next_beat = 0.0
         while self.workers:
             with suppress(queue.Empty):
                 worker, message = self.messages.get(timeout=0.2)
-                if message is not None:
-                    self.heed(worker, message)
-                elif self.bury(worker):
-                    self.start_worker(threads)
+                if worker in self.workers:  # the end of one may be noticed twice
+                    yield worker, message
             if time.monotonic() >= next_beat:
+                for worker in [worker for worker in self.workers if worker.is_over()]:
+                    self.messages.put((worker, None))
                 self.beat()
                 next_beat = time.monotonic() + HEARTBEAT_SECONDS
             self.display.update(self.progress)
@@ -404,6 +465,8 @@ class _Session:
             case "take":
                 worker.task = task
                 progress.doing[pid] = f"{task.data}, split {task.split}" if task else ""
+                if task:
+                    progress.tasks[task].present = message["present"]
             case "doing":
                 progress.doing[pid] = message["text"]
             case "batch" if task:
@@ -429,8 +492,9 @@ class _Session:
     def bury(self, worker: _Worker) -> bool:
         """See why a worker is gone; whether another must take its place."""
         how, words = worker.how_it_ended(), worker.last_words()
+        last_line = worker.last_line()
         # Its last message may be lost; its claim is not.
-        claimed = (claim.task for claim in self.store.claims() if claim.owner == worker.owner)
+        claimed = (claim.task for claim in self.store.claims() if worker.owner and claim.owner.is_same(worker.owner))
         task = next(claimed, worker.task)
         self.drop(worker)
         self.store.clear_stale()
@@ -439,7 +503,7 @@ class _Session:
         if task is None:
             self.started_in_vain += 1
             if self.started_in_vain >= ATTEMPTS:
-                self.error(f"A worker {how}, and so did others before it. {words}".strip())
+                self.error(f"A worker {how}, and so did others before it. {last_line}".strip())
                 return False
             self.display.note(f"A worker {how}. Another takes its place.")
             return True
@@ -459,59 +523,73 @@ class _Session:
             self.display.error(sentence, task)
 
     def beat(self) -> None:
-        """Say in the store that the workers live, and see what other runs do."""
-        self.store.heartbeat({worker.process.pid: self.progress.doing[worker.process.pid] for worker in self.workers})
-        ours = {worker.process.pid for worker in self.workers}
-        elsewhere = [claim for claim in self.store.live_claims() if claim.owner.pid not in ours]
+        """Say in the store that this run and its workers live, and see what other runs do."""
+        doing = self.progress.doing
+        # A claim of this process itself is that of the costs.
+        here = {os.getpid(): next(iter(doing.values()), "")}
+        self.store.heartbeat(here | {worker.process.pid: doing[worker.process.pid] for worker in self.workers})
+        elsewhere = self.elsewhere()
         if elsewhere or self.progress.elsewhere:
-            self.refresh()
+            self.refresh([claim.task for claim in elsewhere])
         self.progress.elsewhere = len(elsewhere)
-        if elsewhere and not self.said_waiting and all(doing == WAITING for doing in self.progress.doing.values()):
+        if elsewhere and not self.said_waiting and doing and all(what == WAITING for what in doing.values()):
             self.said_waiting = True
             self.display.note(
                 "Another run works on all that is left; this one waits, and takes over if that one stops."
             )
 
+    def elsewhere(self) -> list[Claim]:
+        """What other runs work on."""
+        ours = {os.getpid(), *(worker.process.pid for worker in self.workers)}
+        return [claim for claim in self.store.live_claims() if not (claim.here and claim.owner.pid in ours)]
+
     # Costs
 
     def measure_costs(self, threads: int) -> None:
-        """Measure each stand-alone fit in a process of its own, one at a time."""
+        """Measure each stand-alone fit in a process of its own, one at a time and while no other run is at work."""
         if not hasattr(self.engine, "cost_tasks"):
             return
         keys = {task.data for task in self.tasks}
-        known = {(cost["data"], cost["method"], cost["labels"]) for cost in self.store.costs()}
-        items = [item for item in self.engine.cost_tasks(self.part) if item[0] in keys and tuple(item) not in known]
-        if not items:
-            return
-        if not self.store.claim(COSTS):
-            self.display.note("Another run measures the costs of single fits; this one leaves them to it.")
-            return
-        try:
-            for number, item in enumerate(items, 1):
-                self.measure_cost(item, f"costs: {item[1]} on {item[0]} ({number} of {len(items)})", threads)
-        finally:
-            self.store.release(COSTS)
+        items = [tuple(item) for item in self.engine.cost_tasks(self.part) if item[0] in keys]
+        tried: set[Any] = set()
+        waiting = False
+        while True:
+            known = {(cost["data"], cost["method"], cost["labels"]) for cost in self.store.costs()}
+            left = [item for item in items if item not in known and item not in tried]
+            if not left:
+                return
+            if self.elsewhere() or not self.store.claim(COSTS):
+                if not waiting:
+                    self.display.note("Costs of single fits are measured as soon as no other run is at work.")
+                waiting = True
+                self.beat()
+                self.display.update(self.progress)
+                time.sleep(PAUSE_SECONDS)
+                continue
+            try:
+                tried.add(left[0])
+                number = f"{len(items) - len(left) + 1} of {len(items)}"
+                self.measure_cost(left[0], f"costs: {left[0][1]} on {left[0][0]} ({number})", threads)
+            finally:
+                self.store.release(COSTS)
 
     def measure_cost(self, item: Any, what: str, threads: int) -> None:
         worker = self.start_worker(threads, cost=item)
         self.progress.doing[worker.process.pid] = what
-        while self.workers:
-            with suppress(queue.Empty):
-                sender, message = self.messages.get(timeout=0.2)
-                if message is None:
-                    how, words = sender.how_it_ended(), sender.last_words()
-                    self.drop(sender)
-                    if not sender.stopping:
-                        self.error(f"Costs of {item[1]} on {item[0]}: the worker {how}. {words}".strip())
-                elif message["event"] == "cost":
-                    data, method, labels = item
-                    self.store.add_cost(data, method, labels, message["cost"], self.run_id)
-                elif message["event"] == "broken":
-                    sender.stopping = True
-                    self.error(f"Costs of {item[1]} on {item[0]}: {message['error']}")
-                else:
-                    sender.stopping = True
-            self.display.update(self.progress)
+        for sender, message in self.listen():
+            if message is None:
+                how, last_line = sender.how_it_ended(), sender.last_line()
+                self.drop(sender)
+                if not sender.stopping:
+                    self.error(f"Costs of {item[1]} on {item[0]}: the worker {how}. {last_line}".strip())
+            elif message["event"] == "cost":
+                data, method, labels = item
+                self.store.add_cost(data, method, labels, message["cost"], self.run_id)
+            elif message["event"] == "broken":
+                sender.stopping = True
+                self.error(f"Costs of {item[1]} on {item[0]}: {message['error']}")
+            else:
+                sender.stopping = True
 
 
 @contextmanager

@@ -2,6 +2,10 @@
 
 Rows are written once, a batch in one transaction, with a write-ahead log: a process killed at any moment loses the
 batch in flight and nothing else. Tasks are claimed in the same file, so two runs on one store share the work.
+
+A store belongs to one machine: a write-ahead log needs memory that all its users share, and costs are times of that
+machine. Where several machines work on one experiment, each fills a store of its own, and `ldsu bench merge` puts
+their rows together.
 """
 
 from __future__ import annotations
@@ -11,13 +15,16 @@ import hashlib
 import json
 import os
 import platform
+import re
+import secrets
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
-from functools import cache
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +32,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from ldsu import __version__
-from ldsu.bench.cells import Cell, Row, Task
+from ldsu.bench.cells import STAGES, Cell, Row, Task
 
 SCHEMA = 1
 # Marks the file as one of ours, in a field of its header that SQLite keeps for this.
@@ -35,7 +42,6 @@ BUSY_SECONDS = 60.0
 STALE_SECONDS = 300.0
 
 KEY = tuple(field.name for field in fields(Cell))
-STAGES = ("shared", "features", "classifier", "score")
 COLUMNS = (
     *KEY,
     "map",
@@ -49,6 +55,13 @@ COLUMNS = (
     "written_at",
 )
 
+# An older store has none of these; it gets them when they are first written.
+LATER_TABLES = """
+CREATE TABLE IF NOT EXISTS finished (data TEXT NOT NULL, split INTEGER NOT NULL, asked TEXT NOT NULL,
+                                     PRIMARY KEY (data, split, asked)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS unasked (data TEXT NOT NULL, split INTEGER NOT NULL, cells INTEGER, failed INTEGER,
+                                    PRIMARY KEY (data, split))
+"""
 TABLES = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE runs (id INTEGER PRIMARY KEY, started_at REAL, finished_at REAL, command TEXT, versions TEXT,
@@ -67,7 +80,7 @@ CREATE TABLE failures (data TEXT NOT NULL, split INTEGER NOT NULL, run INTEGER, 
 CREATE TABLE costs (data TEXT NOT NULL, method TEXT NOT NULL, labels INTEGER NOT NULL, seconds_fit REAL,
                     seconds_transform REAL, peak_mib REAL, run INTEGER, PRIMARY KEY (data, method, labels));
 CREATE TABLE pictures (data TEXT NOT NULL, method TEXT NOT NULL, json TEXT, PRIMARY KEY (data, method));
-"""
+{LATER_TABLES}"""
 
 
 class StoreError(OSError):
@@ -75,11 +88,11 @@ class StoreError(OSError):
 
 
 class Count(NamedTuple):
-    """How many cells of a task or data set are there, how many of them hold an error, and when the last came."""
+    """How many cells of a task are there, how many of them hold an error, and when the last came."""
 
     done: int
     failed: int
-    last: float | None
+    last: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +103,14 @@ class Owner:
     started: float
     host: str
 
-    @classmethod
-    def of(cls, pid: int) -> Owner:
-        """The process `pid` of this machine."""
-        return cls(pid, psutil.Process(pid).create_time(), this_host())
-
-    def is_here(self) -> bool:
-        """Whether it runs, or ran, on this machine."""
-        return self.host == this_host()
+    def is_same(self, other: Owner) -> bool:
+        """Whether it is this process. The clock the creation time comes from may have been set by a moment."""
+        return (self.pid, self.host) == (other.pid, other.host) and abs(self.started - other.started) < 2
 
     def is_alive(self) -> bool:
         """Whether this very process still runs; only for one of this machine."""
         try:
             process = psutil.Process(self.pid)
-            # The clock the creation time comes from may be set by a moment.
             return abs(process.create_time() - self.started) < 2 and process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
@@ -117,10 +124,11 @@ class Claim(NamedTuple):
     heartbeat: float
     memory: int
     doing: str
+    here: bool
 
     def is_live(self, now: float) -> bool:
         """Whether its owner still works on it."""
-        return self.owner.is_alive() if self.owner.is_here() else now - self.heartbeat < STALE_SECONDS
+        return self.owner.is_alive() if self.here else now - self.heartbeat < STALE_SECONDS
 
 
 class Store:
@@ -132,21 +140,27 @@ class Store:
         The SQLite file; two more lie beside it while it is open.
     create : bool, default=True
         Make it if it is not there. Otherwise that is an error.
+    read_only : bool, default=False
+        Open it to be read, which a file that cannot be written allows too.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> None:
         self.path = Path(path)
+        self.read_only = read_only
+        create = create and not read_only
         if create:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         elif not self.path.exists():
             raise StoreError(f"There is no store at {self.path} yet; make it with `ldsu bench run`.")
-        try:
-            self._db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._prepare()
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorname == "SQLITE_NOTADB":
-                raise StoreError(f"{self.path} is not a store of results: it is no SQLite database.") from None
-            raise StoreError(f"The store {self.path} cannot be opened: {error}.") from error
+        with self._in_words("opened"):
+            mode = _read_mode(self.path) if read_only else "mode=rwc" if create else "mode=rw"
+            address = f"{self.path.absolute().as_uri()}?{mode}"
+            self._db = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+            try:
+                self._prepare(create)
+            except BaseException:
+                self._db.close()
+                raise
 
     def __enter__(self) -> Store:
         return self
@@ -160,23 +174,35 @@ class Store:
 
     # Set-up
 
-    def _prepare(self) -> None:
+    def _prepare(self, create: bool) -> None:
+        self._db.execute(f"PRAGMA query_only = {int(self.read_only)}")
         self._db.execute("PRAGMA synchronous = NORMAL")
         if not self._is_ours():
+            if not create:
+                raise StoreError(f"{self.path} is not a store of results: it is empty.")
             with self._transaction():
                 # Another process may have made the tables while this one waited.
                 if not self._is_ours():
-                    for statement in TABLES.split(";"):
-                        self._db.execute(statement)
+                    self._make(TABLES)
                     self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                    self._db.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+                    # The salt keeps the sign of a machine from being looked up in a list of names.
+                    meta = {"schema": str(SCHEMA), "salt": secrets.token_hex(16)}
+                    self._db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         schema = self.meta("schema")
         if schema != str(SCHEMA):
             raise StoreError(
                 f"The store {self.path} has schema {schema}, but this version of ldsu reads schema {SCHEMA}; "
                 "name another file with --store."
             )
-        self._use_write_ahead_log()
+        if create:
+            self._use_write_ahead_log()
+
+    def _make(self, tables: str) -> None:
+        for statement in tables.split(";"):
+            self._db.execute(statement)
+
+    def _has(self, table: str) -> bool:
+        return any(self._query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
 
     def _is_ours(self) -> bool:
         """Whether the tables are there; False for an empty file, an error for any other database."""
@@ -199,9 +225,24 @@ class Store:
                 time.sleep(0.02)
 
     @contextmanager
+    def _in_words(self, what: str) -> Iterator[None]:
+        """Say what SQLite could not do in a sentence."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            # Some errors of the module itself carry no name.
+            name = getattr(error, "sqlite_errorname", "")
+            if name == "SQLITE_NOTADB":
+                raise StoreError(f"{self.path} is not a store of results: it is no SQLite database.") from None
+            hint = ""
+            if name.startswith("SQLITE_CORRUPT"):
+                hint = " The file is damaged: put a copy in its place, or move it away and run again."
+            raise StoreError(f"The store {self.path} could not be {what}: {error}.{hint}") from error
+
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All of the body or nothing of it, with the right to write from the start."""
-        try:
+        with self._in_words("written"):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -211,8 +252,28 @@ class Store:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-        except sqlite3.OperationalError as error:
-            raise StoreError(f"The store {self.path} could not be written: {error}.") from error
+
+    def _query(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Rows as tuples."""
+        with self._in_words("read"):
+            yield from self._db.execute(query, values)
+
+    def _select(self, query: str, values: Sequence[Any] = ()) -> Iterator[dict[str, Any]]:
+        """Rows as dicts by column."""
+        with self._in_words("read"):
+            cursor = self._db.execute(query, values)
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                yield dict(zip(names, row, strict=True))
+
+    @cached_property
+    def host(self) -> str:
+        """A sign for this machine that does not give its name away and differs from store to store."""
+        return hashlib.sha256(f"{self.meta('salt') or ''}{platform.node()}".encode()).hexdigest()[:16]
+
+    def owner(self, pid: int) -> Owner:
+        """The process `pid` of this machine, as it stands in claims."""
+        return Owner(pid, psutil.Process(pid).create_time(), self.host)
 
     def bind(self, name: str, text: str, protocol: Mapping[str, Any]) -> None:
         """Keep the store for one experiment, and for one protocol, since rows of two would not compare.
@@ -243,9 +304,8 @@ class Store:
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", item)
 
     def meta(self, key: str) -> str | None:
-        """A remark about the store: ``experiment``, ``toml``, ``protocol`` or ``schema``."""
-        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return found[0] if found else None
+        """A remark about the store: ``experiment``, ``toml``, ``protocol``, ``schema`` or ``salt``."""
+        return next((value for (value,) in self._query("SELECT value FROM meta WHERE key = ?", (key,))), None)
 
     # Runs
 
@@ -281,7 +341,8 @@ class Store:
     def merge(self, other: Store, data: Sequence[str]) -> int:
         """Take over the cells of some data sets, and the runs that made them, from a store with the same protocol.
 
-        Rows already there stay as they are. Gives the number of rows added.
+        A row already there stays as it is, unless it holds an error and the other a score. Costs are not taken over:
+        they are times of another machine. Gives the number of rows added or mended.
         """
         mine, theirs = (json.loads(store.meta("protocol") or "{}") for store in (self, other))
         for key in mine.keys() & theirs.keys():
@@ -299,20 +360,35 @@ class Store:
                     f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
                     [run[name] for name in columns],
                 ).lastrowid
-            rows = other._db.execute(f"SELECT {', '.join(COLUMNS)} FROM cells{where}", values)
+            rows = other._query(f"SELECT {', '.join(COLUMNS)} FROM cells{where}", values)
             at = COLUMNS.index("run")
             added = self._db.executemany(
-                f"INSERT OR IGNORE INTO cells ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})",
+                f"INSERT INTO cells ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
+                f"ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET "
+                f"{', '.join(f'{name} = excluded.{name}' for name in COLUMNS if name not in KEY)} "
+                "WHERE cells.error IS NOT NULL AND excluded.error IS NULL",
                 ((*row[:at], number.get(row[at]), *row[at + 1 :]) for row in rows),
             ).rowcount
-            for new in number.values():  # one that brought nothing new says nothing here
-                self._db.execute("DELETE FROM runs WHERE id = ? AND id NOT IN (SELECT run FROM cells)", (new,))
+            # A run that brought nothing new says nothing here.
+            useful = {run for (run,) in self._query("SELECT DISTINCT run FROM cells")}
+            idle = [(new,) for new in number.values() if new not in useful]
+            self._db.executemany("DELETE FROM runs WHERE id = ?", idle)
         return added
 
     def done_keys(self, task: Task) -> set[Cell]:
         """The cells of a task that are there."""
         query = f"SELECT {', '.join(KEY)} FROM cells WHERE data = ? AND split = ?"
-        return {Cell(*row) for row in self._db.execute(query, astuple(task))}
+        return {Cell(*row) for row in self._query(query, astuple(task))}
+
+    def keys(self, task: Task, *, failed: bool = False) -> Iterator[tuple[int, str, str, float, int]]:
+        """The cells of a task that are there, or those with an error: labels, method, params, C, fold."""
+        query = f"SELECT {', '.join(KEY[2:])} FROM cells WHERE data = ? AND split = ?"
+        return self._query(f"{query} AND error IS NOT NULL" if failed else query, astuple(task))
+
+    def count(self, task: Task) -> Count:
+        """How many cells of a task are there."""
+        query = "SELECT COUNT(*), COUNT(error), MAX(written_at) FROM cells WHERE data = ? AND split = ?"
+        return Count(*next(self._query(query, astuple(task))))
 
     def rows(self, **filters: Any) -> Iterator[dict[str, Any]]:
         """Rows in the order of their keys, as dicts by column.
@@ -325,43 +401,75 @@ class Store:
         where, values = _where(filters)
         yield from self._select(f"SELECT {', '.join(COLUMNS)} FROM cells{where} ORDER BY {', '.join(KEY)}", values)
 
-    def counts(self, methods: Sequence[str] | None = None) -> dict[Task, Count]:
-        """Cells there per task, of all methods or of some."""
-        where, values = _where({} if methods is None else {"method": list(methods)})
-        query = f"SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells{where} GROUP BY data, split"
-        return {Task(data, split): Count(*rest) for data, split, *rest in self._db.execute(query, values)}
+    def counts(self) -> dict[Task, Count]:
+        """Cells there per task."""
+        query = "SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells GROUP BY data, split"
+        return {Task(data, split): Count(*rest) for data, split, *rest in self._query(query)}
 
-    def forget_errors(self, tasks: Iterable[Task]) -> int:
-        """Remove the cells that hold an error, so that they are tried again. Gives their number."""
-        removed = 0
+    def forget_errors(self, tasks: Iterable[Task], methods: Sequence[str]) -> list[Task]:
+        """Remove the cells of some methods that hold an error, so that they are tried again.
+
+        A task that a living process works on is left alone. Gives those tasks.
+        """
+        where, values = _where({"method": list(methods)})
         with self._transaction():
+            busy = {claim.task for claim in self.live_claims()}
+            kept = []
             for task in tasks:
-                where = "WHERE data = ? AND split = ?"
-                gone = self._db.execute(f"DELETE FROM cells {where} AND error IS NOT NULL", astuple(task)).rowcount
-                if gone:
-                    self._db.execute(f"UPDATE tasks SET finished = NULL {where}", astuple(task))
-                removed += gone
-        return removed
+                if task in busy:
+                    kept.append(task)
+                    continue
+                query = f"DELETE FROM cells{where} AND data = ? AND split = ? AND error IS NOT NULL"
+                if self._db.execute(query, [*values, *astuple(task)]).rowcount:
+                    self._open(task)
+        return kept
 
     # Tasks
 
-    def plan(self, cells: Mapping[Task, int]) -> None:
-        """Note how many cells each task will have, for those who look at the store alone."""
+    def plan(self, cells: Mapping[Task, int], unasked: Mapping[Task, Count] | None = None) -> None:
+        """Note what the experiment asks for now, for those who look at the store alone.
+
+        Parameters
+        ----------
+        cells : mapping
+            How many cells each task will have. Tasks planned before and not named are no longer asked for.
+        unasked : mapping or None
+            How many cells of each task are there though the experiment does not ask for them, as after a change of
+            its grid; None leaves what was noted.
+        """
         with self._transaction():
+            self._db.execute("UPDATE tasks SET cells = 0")
             self._db.executemany(
                 "INSERT INTO tasks (data, split, cells) VALUES (?, ?, ?) "
                 "ON CONFLICT (data, split) DO UPDATE SET cells = excluded.cells",
                 [(*astuple(task), number) for task, number in cells.items()],
             )
+            if unasked is not None:
+                self._make(LATER_TABLES)
+                self._db.executemany(
+                    "INSERT OR REPLACE INTO unasked VALUES (?, ?, ?, ?)",
+                    [(*astuple(task), count.done, count.failed) for task, count in unasked.items()],
+                )
 
     def planned(self) -> dict[Task, int]:
         """Cells each task will have."""
-        return {Task(data, split): n for data, split, n in self._db.execute("SELECT data, split, cells FROM tasks")}
+        query = "SELECT data, split, cells FROM tasks WHERE cells > 0"
+        return {Task(data, split): cells for data, split, cells in self._query(query)}
 
-    def finished(self) -> dict[Task, str]:
-        """For each task finished, what had been asked of it (see `finish`)."""
+    def unasked(self) -> dict[Task, Count]:
+        """Cells there that the experiment did not ask for when it was last planned."""
+        rows = self._query("SELECT * FROM unasked") if self._has("unasked") else ()
+        return {Task(data, split): Count(*rest) for data, split, *rest in rows}
+
+    def finished(self) -> dict[Task, set[str]]:
+        """For each task finished, all that had been asked of it when it was (see `finish`)."""
         query = "SELECT data, split, finished FROM tasks WHERE finished IS NOT NULL"
-        return {Task(data, split): asked for data, split, asked in self._db.execute(query)}
+        if self._has("finished"):
+            query += " UNION SELECT data, split, asked FROM finished"
+        found: dict[Task, set[str]] = {}
+        for data, split, asked in self._query(query):
+            found.setdefault(Task(data, split), set()).add(asked)
+        return found
 
     def claim(self, task: Task, *, memory: int = 0, available: int | None = None) -> bool:
         """Take a task for this process, unless a living one has it. False if it cannot be had now.
@@ -380,12 +488,12 @@ class Store:
         MemoryError
             If it does not fit and nobody else is working, so that waiting is no use.
         """
-        now, me = time.time(), Owner.of(os.getpid())
+        me = self.owner(os.getpid())
         with self._transaction():
-            others = [claim for claim in self.claims() if claim.owner != me and claim.is_live(now)]
+            others = [claim for claim in self.live_claims() if not claim.owner.is_same(me)]
             if any(claim.task == task for claim in others):
                 return False
-            here = [claim for claim in others if claim.owner.is_here()]
+            here = [claim for claim in others if claim.here]
             if available is not None and memory > available - sum(map(_still_to_take, here)):
                 if any(claim.memory for claim in here):
                     return False
@@ -396,7 +504,7 @@ class Store:
                 )
             self._db.execute(
                 "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, '')",
-                (*astuple(task), me.pid, me.started, me.host, now, memory),
+                (*astuple(task), me.pid, me.started, me.host, time.time(), memory),
             )
         return True
 
@@ -404,8 +512,8 @@ class Store:
         """Tasks claimed, by living processes or dead ones."""
         query = "SELECT data, split, pid, started, host, heartbeat, memory, doing FROM claims ORDER BY data, split"
         return [
-            Claim(Task(data, split), Owner(pid, started, host), *rest)
-            for data, split, pid, started, host, *rest in self._db.execute(query)
+            Claim(Task(data, split), Owner(pid, started, host), heartbeat, memory, doing, host == self.host)
+            for data, split, pid, started, host, heartbeat, memory, doing in self._query(query)
         ]
 
     def live_claims(self) -> list[Claim]:
@@ -418,7 +526,7 @@ class Store:
         with self._transaction():
             self._db.executemany(
                 "UPDATE claims SET heartbeat = ?, doing = ? WHERE pid = ? AND host = ?",
-                [(time.time(), text, pid, this_host()) for pid, text in doing.items()],
+                [(time.time(), text, pid, self.host) for pid, text in doing.items()],
             )
 
     def release(self, task: Task) -> None:
@@ -427,19 +535,26 @@ class Store:
             self._release(task)
 
     def finish(self, task: Task, asked: str) -> None:
-        """Give a task back as finished, noting what was asked, so that a larger grid will open it again."""
+        """Give a task back as finished, noting what was asked, so that a larger grid will open it again.
+
+        What had been asked when it was finished before stays noted: a run of one method and one of all do not undo
+        each other's work.
+        """
         with self._transaction():
-            self._db.execute(
-                "INSERT INTO tasks (data, split, finished) VALUES (?, ?, ?) "
-                "ON CONFLICT (data, split) DO UPDATE SET finished = excluded.finished",
-                (*astuple(task), asked),
-            )
+            self._make(LATER_TABLES)
+            self._db.execute("INSERT OR IGNORE INTO finished VALUES (?, ?, ?)", (*astuple(task), asked))
             self._release(task)
+
+    def _open(self, task: Task) -> None:
+        """Take back that a task was ever finished."""
+        self._db.execute("UPDATE tasks SET finished = NULL WHERE data = ? AND split = ?", astuple(task))
+        if self._has("finished"):
+            self._db.execute("DELETE FROM finished WHERE data = ? AND split = ?", astuple(task))
 
     def _release(self, task: Task) -> None:
         self._db.execute(
             "DELETE FROM claims WHERE data = ? AND split = ? AND pid = ? AND host = ?",
-            (*astuple(task), os.getpid(), this_host()),
+            (*astuple(task), os.getpid(), self.host),
         )
 
     def clear_stale(self) -> None:
@@ -455,7 +570,8 @@ class Store:
         """Note that a task broke down; `final` if this run gives it up. Gives how often it did in this run."""
         with self._transaction():
             self._db.execute(
-                "INSERT INTO failures VALUES (?, ?, ?, ?, ?, ?)", (*astuple(task), run, time.time(), final, error)
+                "INSERT INTO failures VALUES (?, ?, ?, ?, ?, ?)",
+                (*astuple(task), run, time.time(), final, without_folders(error)),
             )
             query = "SELECT COUNT(*) FROM failures WHERE data = ? AND split = ? AND run = ?"
             return int(self._db.execute(query, (*astuple(task), run)).fetchone()[0])
@@ -479,23 +595,24 @@ class Store:
         return list(self._select("SELECT * FROM costs ORDER BY data, method, labels"))
 
     def add_picture(self, data: str, method: str, text: str) -> None:
-        """Keep a picture of the report (JSON), in place of an earlier one."""
+        """Keep a picture of the report (JSON), in place of an earlier one; a store that is only read keeps none."""
+        if self.read_only:
+            return
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?)", (data, method, text))
 
     def picture(self, data: str, method: str) -> str | None:
         """A picture kept, or None."""
         query = "SELECT json FROM pictures WHERE data = ? AND method = ?"
-        found = self._db.execute(query, (data, method)).fetchone()
-        return found[0] if found else None
+        return next((text for (text,) in self._query(query, (data, method))), None)
 
     # The whole
 
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file; an empty list is good."""
         try:
-            found = [row[0] for row in self._db.execute("PRAGMA integrity_check")]
-        except sqlite3.DatabaseError as error:
+            found = [row[0] for row in self._query("PRAGMA integrity_check")]
+        except StoreError as error:
             return [str(error)]
         return [] if found == ["ok"] else found
 
@@ -519,11 +636,6 @@ class Store:
             raise
         return number
 
-    def _select(self, query: str, values: Sequence[Any] = ()) -> Iterator[dict[str, Any]]:
-        cursor = self._db.execute(query, values)
-        names = [column[0] for column in cursor.description]
-        return (dict(zip(names, row, strict=True)) for row in cursor)
-
 
 def versions() -> dict[str, str]:
     """What computes here, without importing it: packages and the kind of machine, not its name."""
@@ -536,10 +648,31 @@ def versions() -> dict[str, str]:
     }
 
 
-@cache
-def this_host() -> str:
-    """A sign for this machine that does not give its name away."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:16]
+def without_folders(text: str) -> str:
+    """A message with the names of files, but not of the folders of this machine they lie in."""
+    text = re.sub(r'(File ")[^"]*[/\\]', r"\1", text)
+    folders = [Path(__file__).parents[2], Path(sys.prefix), Path(tempfile.gettempdir())]
+    for find in (Path.home, Path.cwd):
+        with suppress(OSError, RuntimeError):  # there may be none
+            folders.append(find())
+    # The longest first, since one may lie in another.
+    for folder in sorted((str(path) for path in folders if path != Path(path.anchor)), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?:[/\\]|\b)", "", text)
+    return text
+
+
+def is_writable(path: Path) -> bool:
+    """Whether a store can be written: the file, and the folder where its log lies."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _read_mode(path: Path) -> str:
+    """How SQLite must open a file that is only read."""
+    if is_writable(path):
+        return "mode=rw"
+    # Without a log beside it nobody writes it, and SQLite need not make one to be told so.
+    log = path.with_name(f"{path.name}-wal")
+    return "mode=ro" if log.exists() else "mode=ro&immutable=1"
 
 
 def _values(row: Row, run: int, now: float) -> tuple[Any, ...]:
@@ -553,7 +686,7 @@ def _values(row: Row, run: int, now: float) -> tuple[Any, ...]:
         *(float(row.seconds.get(stage, 0.0)) for stage in STAGES),
         float(row.peak_mib),
         int(row.seed),
-        row.error,
+        None if row.error is None else without_folders(row.error),
         run,
         now,
     )

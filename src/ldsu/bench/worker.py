@@ -1,7 +1,7 @@
 """A process that computes: it claims tasks in the store, runs them, and writes each batch of rows as it comes.
 
-`ldsu.bench.runner` starts it with a pickled `Job` on standard input and reads a JSON message a line from its standard
-output. It lives no longer than its parent.
+`ldsu.bench.runner` starts it with a pickled `Assignment` on standard input and reads a JSON message a line from its
+standard output. It lives no longer than its parent.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ldsu.bench.cells import Task
+from ldsu.bench.cells import Cell, Task
 from ldsu.bench.spec import Experiment
 from ldsu.bench.store import Store, StoreError
 
@@ -32,7 +32,7 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class Job:
+class Assignment:
     """What a worker is told.
 
     Parameters
@@ -68,92 +68,100 @@ class Job:
     cost: Any = None
 
 
+# Runs that were started before the name was changed still send it under the old one.
+Job = Assignment
+
 Say = Callable[..., None]
 
 
-def work(job: Job, say: Say) -> None:
+def work(given: Assignment, say: Say) -> None:
     """Take one task after the other until all are finished or given up."""
-    engine = import_module(job.engine)
-    with Store(job.store, create=False) as store:
+    engine = import_module(given.engine)
+    with Store(given.store, create=False) as store:
         while True:
-            left = _tasks_left(job, store)
+            left = _tasks_left(given, store)
             if not left:
                 return
-            task = _take(job, engine, store, left, say)
+            task = _take(given, engine, store, left, say)
             if task is not None:
-                _run(job, engine, store, task, say)
+                _run(given, engine, store, task, say)
                 gc.collect()
-            elif _tasks_left(job, store) == left:
+            elif _tasks_left(given, store) == left:
                 say("wait")
                 time.sleep(PAUSE_SECONDS)
 
 
-def measure_cost(job: Job, say: Say) -> None:
+def measure_cost(given: Assignment, say: Say) -> None:
     """Measure one stand-alone fit in this process, which has done nothing else."""
-    say("cost", cost=dict(import_module(job.engine).measure_cost(job.experiment, job.cost)))
+    say("cost", cost=dict(import_module(given.engine).measure_cost(given.experiment, given.cost)))
 
 
-def _tasks_left(job: Job, store: Store) -> list[Task]:
+def _tasks_left(given: Assignment, store: Store) -> list[Task]:
     """Tasks neither finished nor given up in this run; those that took a worker down with them come last."""
     finished = store.finished()
-    failures = [(Task(failure["data"], failure["split"]), failure["final"]) for failure in store.failures(job.run)]
+    failures = [(Task(failure["data"], failure["split"]), failure["final"]) for failure in store.failures(given.run)]
     given_up = {task for task, final in failures if final}
     crashed = {task for task, _ in failures}
-    left = [task for task in job.tasks if finished.get(task) != job.asked[task] and task not in given_up]
+    left = [task for task in given.tasks if given.asked[task] not in finished.get(task, ()) and task not in given_up]
     return sorted(left, key=lambda task: task in crashed)
 
 
-def _take(job: Job, engine: Any, store: Store, left: list[Task], say: Say) -> Task | None:
+def _take(given: Assignment, engine: Any, store: Store, left: list[Task], say: Say) -> Task | None:
     """Claim the first task that nobody has and that fits in memory."""
     from ldsu.memory import available_memory
 
     for task in left:
         memory, available = 0, None
         if hasattr(engine, "task_memory"):
-            memory, available = int(engine.task_memory(job.experiment, task)), available_memory()
+            memory, available = int(engine.task_memory(given.experiment, task)), available_memory()
         try:
             claimed = store.claim(task, memory=memory, available=available)
         except MemoryError as error:
-            _fail(job, store, task, str(error), say)
+            _fail(given, store, task, str(error), say)
             continue
         if claimed:
             # It may have been finished by its last owner since we looked.
-            if task in _tasks_left(job, store):
+            if task in _tasks_left(given, store):
                 return task
             store.release(task)
     return None
 
 
-def _run(job: Job, engine: Any, store: Store, task: Task, say: Say) -> None:
+def _run(given: Assignment, engine: Any, store: Store, task: Task, say: Say) -> None:
     done = store.done_keys(task)
-    total = engine.count_cells(job.experiment, task)
-    say("take", task=task)
+    say("take", task=task, present=_count_present(given, engine, task, done)[0])
     start = time.perf_counter()
     try:
         progress = lambda text: say("doing", task=task, text=text)  # noqa: E731
-        options = {} if job.device is None else {"device": job.device}
-        for rows in engine.run_task(job.experiment, task, done.__contains__, progress, **options):
-            written = store.add(rows, job.run)
+        options = {} if given.device is None else {"device": given.device}
+        for rows in engine.run_task(given.experiment, task, done.__contains__, progress, **options):
+            written = store.add(rows, given.run)
             say("batch", task=task, cells=written, failed=sum(row.error is not None for row in rows))
     except StoreError:
         raise
     except Exception as error:
         traceback.print_exc()
         sentence = str(error) if isinstance(error, MemoryError) and str(error) else f"{type(error).__name__}: {error}"
-        _fail(job, store, task, sentence, say, traceback.format_exc())
+        _fail(given, store, task, sentence, say, traceback.format_exc())
         store.release(task)
         return
-    present = len(store.done_keys(task))
+    present, total = _count_present(given, engine, task, store.done_keys(task))
     if present < total:
-        _fail(job, store, task, f"It ended with {present} cells, but {total} were announced.", say)
+        _fail(given, store, task, f"It ended with {present} of its {total} cells.", say)
         store.release(task)
         return
-    store.finish(task, job.asked[task])
+    store.finish(task, given.asked[task])
     say("finish", task=task, seconds=time.perf_counter() - start)
 
 
-def _fail(job: Job, store: Store, task: Task, error: str, say: Say, details: str = "") -> None:
-    store.add_failure(task, job.run, details or error, final=True)
+def _count_present(given: Assignment, engine: Any, task: Task, done: Set[Cell]) -> tuple[int, int]:
+    """How many cells of a task are there, and how many it has."""
+    there = [cell in done for cell in engine.wanted_cells(given.experiment, task)]
+    return sum(there), len(there)
+
+
+def _fail(given: Assignment, store: Store, task: Task, error: str, say: Say, details: str = "") -> None:
+    store.add_failure(task, given.run, details or error, final=True)
     say("fail", task=task, error=error)
 
 
@@ -173,7 +181,7 @@ def _live_no_longer_than(parent: int) -> None:
 
 
 def main() -> int:
-    """Read a `Job` from standard input, do it, and write messages to standard output."""
+    """Read an `Assignment` from standard input, do it, and write messages to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     faulthandler.enable()
     # Whatever is printed here must not mix with the messages.
@@ -187,10 +195,10 @@ def main() -> int:
         with lock:
             print(json.dumps({"event": event, **details}), file=messages, flush=True)
 
-    job: Job = pickle.load(sys.stdin.buffer)
-    _live_no_longer_than(job.parent)
+    given: Assignment = pickle.load(sys.stdin.buffer)
+    _live_no_longer_than(given.parent)
     try:
-        (work if job.cost is None else measure_cost)(job, say)
+        (work if given.cost is None else measure_cost)(given, say)
     except Exception as error:
         traceback.print_exc()
         say(
