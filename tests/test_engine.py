@@ -210,3 +210,31 @@ def test_a_stand_alone_fit_is_measured(experiment):
     cost = engine.measure_cost(small, item)
     assert cost["seconds_fit"] > 0
     assert cost["seconds_transform"] > 0
+
+
+@pytest.mark.slow
+def test_umap_runs_under_the_same_protocol(experiment):
+    pytest.importorskip("umap", reason="umap-learn is not installed")
+    small = experiment("UMAP", "default = { dimensions = 2, n_neighbors = 5 }")
+    rows = run(small)
+    assert len(rows) == engine.count_cells(small, Task("digits", 0))
+    assert all(row.error is None and row.n_features == 2 for row in rows)
+    assert max(row.map for row in rows) > 0.3  # ten classes: chance is 0.1
+
+
+def test_a_gpu_gives_the_numbers_of_the_cpu():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch finds no GPU")
+    rng = np.random.default_rng(0)
+    n = 1600
+    A, B = rng.standard_normal((2, n, n))
+    cpu, gpu = DenseAlgebra(), algebra_on("cuda")
+    np.testing.assert_allclose(gpu.dot(A, B), cpu.dot(A, B), atol=1e-9)
+    S = A @ A.T / n + np.eye(n)
+    R = B @ B.T / n + np.eye(n)
+    np.testing.assert_allclose(gpu.eigh(S.copy())[0], cpu.eigh(S.copy())[0], rtol=1e-9)
+    np.testing.assert_allclose(gpu.solve(S.copy(), B[:, :5], 1.0), cpu.solve(S.copy(), B[:, :5], 1.0), atol=1e-9)
+    values, vectors = gpu.generalized_eigh(S.copy(), R.copy())
+    np.testing.assert_allclose(values, cpu.generalized_eigh(S.copy(), R.copy())[0], rtol=1e-9)
+    np.testing.assert_allclose(S @ vectors, R @ vectors * values, atol=1e-8)

@@ -68,9 +68,6 @@ class Assignment:
     cost: Any = None
 
 
-# Runs that were started before the name was changed still send it under the old one.
-Job = Assignment
-
 Say = Callable[..., None]
 
 
