@@ -17,7 +17,7 @@ def problems():
     yield rng.standard_normal((30, 6)) * [100, 10, 1, 1, 0.1, 0.01], np.arange(30) % 2
 
 
-@pytest.mark.parametrize(("X", "codes"), problems(), ids=["m > d", "d > m", "digits", "uneven columns"])
+@pytest.mark.parametrize(("X", "codes"), list(problems()), ids=["m > d", "d > m", "digits", "uneven columns"])
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (10.0, 0.0), (0.0, 3.0), (0.1, 0.1)])
 def test_minimum_is_that_of_an_independent_solver(X, codes, alpha, beta):
     Y = ref.enfs_targets(codes)
