@@ -36,7 +36,8 @@ bench: $(READY) ## measure, and write rows under benchmarks/results (about half 
 	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/scores.py
 	$(BIN)/python benchmarks/data.py
-	$(BIN)/python benchmarks/sharing.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/sharing.py --rows 600 --sample 3
+	$(BIN)/python benchmarks/svm.py
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -42,7 +42,8 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("cliques", ["--n", 200]),
         ("choices", ["--sets", "digits-unequal", "--labels", 1, "--splits", 1, "--settings", "default", "raw scores"]),
         ("scores", ["--sets", "digits-unequal", "--labels", 1, "--splits", 1]),
-        ("sharing", ["--rows", 120, "--sample", 2]),
+        ("sharing", ["--rows", 120, "--sample", 2, "--methods", "KDA", "KPCA"]),
+        ("svm", ["--repeats", 2]),
     ],
 )
 def test_benchmark_runs_at_tiny_size_and_writes_rows(script, arguments, tmp_path):
@@ -51,6 +52,14 @@ def test_benchmark_runs_at_tiny_size_and_writes_rows(script, arguments, tmp_path
         rows = list(csv.DictReader(file))
     assert rows
     assert all(float(row["value"]) > 0 and row["versions"].startswith("python") for row in rows)
+
+
+def test_documents_have_no_blanks_left_and_link_to_files_that_exist():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = page.read_text()
+        assert "@@" not in text, page.name
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+            assert "://" in link or (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
 def test_versions_agree():
