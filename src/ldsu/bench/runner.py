@@ -171,7 +171,7 @@ def default_store(experiment_name: str) -> Path:
 def plain_command(arguments: Sequence[str], keys: Sequence[str] = ()) -> str:
     """A command without the folders in it; `keys` are no paths, though they may look like some.
 
-    >>> plain_command(["/usr/bin/ldsu", "run", "/home/me/x.toml", "--store=../x.sqlite", "--only", "a/b"], ["a/b"])
+    >>> plain_command(["/usr/bin/ldsu", "run", "/some/where/x.toml", "--store=../x.sqlite", "--only", "a/b"], ["a/b"])
     'ldsu run x.toml --store=x.sqlite --only a/b'
     """
     plain = []
