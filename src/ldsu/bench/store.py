@@ -33,6 +33,7 @@ import psutil
 
 from ldsu import __version__
 from ldsu.bench.cells import STAGES, Cell, Row, Task
+from ldsu.files import replacing
 
 SCHEMA = 1
 # Marks the file as one of ours, in a field of its header that SQLite keeps for this.
@@ -618,22 +619,13 @@ class Store:
 
     def export_csv(self, path: str | os.PathLike[str], **filters: Any) -> int:
         """Write rows to a CSV file, whole or not at all. Gives their number."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f"{path.name}.part", dir=path.parent)
         number = 0
-        try:
-            with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                writer.writeheader()
-                for row in self.rows(**filters):
-                    writer.writerow(row)
-                    number += 1
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with replacing(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            for row in self.rows(**filters):
+                writer.writerow(row)
+                number += 1
         return number
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from ldsu.bench.report.pictures import draw_pictures
 from ldsu.bench.report.summary import METRIC_NAMES, Entry, Summary
 from ldsu.bench.report.text import SIGNS, csv_text, latex, markdown, settings_csv
 from ldsu.bench.spec import Experiment
+from ldsu.files import replacing
 
 if TYPE_CHECKING:
     from ldsu.bench.store import Store
@@ -71,17 +71,9 @@ def write_report(
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Write under another name, then rename: a reader sees the old file or the new one."""
-    handle, name = tempfile.mkstemp(prefix=f"{path.name}.part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            # Without a time in its header, equal content is an equal file.
-            file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(path) as file:
+        # Without a time in its header, equal content is an equal file.
+        file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     return path
 
 
