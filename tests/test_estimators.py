@@ -26,6 +26,8 @@ def instances():
     variants = [
         ldsu.LDSU(filter="truncate"),
         ldsu.LDSU(filter="heat"),
+        ldsu.LDSU(solver="sparse"),
+        ldsu.LDSU(5, filter="truncate", solver="sparse"),
         ldsu.LDSU(kernel="poly", degree=2),
         ldsu.LDSU(kernel="cosine"),
         ldsu.LDSU(kernel="chi2"),

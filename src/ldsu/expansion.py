@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import gen_batches
 
+from ldsu.arrays import arrays_on
 from ldsu.kernels import Kernel
 from ldsu.memory import BLOCK_BYTES
 
@@ -26,17 +27,23 @@ class KernelExpansion:
         Their weights.
     offset : ndarray of shape (r,) or float
         Subtracted from the features.
+    device : str
+        Where kernel values are computed and multiplied, as `ldsu.arrays.arrays_on` names it.
     """
 
     kernel: Kernel
     points: Any
     coefficients: np.ndarray
     offset: np.ndarray | float = 0.0
+    device: str = "cpu"
 
     def __call__(self, X: Any) -> np.ndarray:
         """Features of the rows of X, shape (len(X), r), in its precision; in blocks, to hold few kernel values."""
+        arrays = arrays_on(self.device)
         n, (b, r) = X.shape[0], self.coefficients.shape
         features = np.empty((n, r), dtype=X.dtype)
-        for block in gen_batches(n, max(1, BLOCK_BYTES // (8 * max(b, 1)))):
-            features[block] = self.kernel(X[block], self.points) @ self.coefficients - self.offset
+        coefficients = arrays.put(self.coefficients)
+        for block in gen_batches(n, max(1, max(BLOCK_BYTES, arrays.block_bytes) // (8 * max(b, 1)))):
+            K = self.kernel(X[block], self.points, arrays)
+            features[block] = arrays.get(K @ coefficients) - self.offset
         return features

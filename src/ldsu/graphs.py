@@ -9,11 +9,15 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import gen_batches
 
+from ldsu.arrays import CPU, Arrays
 from ldsu.kernels import dense
 from ldsu.labels import class_counts
-from ldsu.memory import BLOCK_BYTES
+from ldsu.nearest import nearest, nearest_by_kernel
 from ldsu.neighbors import cliques as cliques_of
 from ldsu.neighbors import input_neighbors, kernel_neighbors
+
+# Small matrices that are decomposed together; a GPU's library takes half a megabyte for each.
+CLIQUES_AT_ONCE = 2**13
 
 
 def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
@@ -36,9 +40,9 @@ def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
     return (scipy.sparse.diags_array(degrees) - G @ G.T).tocsr()
 
 
-def class_laplacian_rows(codes: np.ndarray, Z: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def class_laplacian_rows(codes: np.ndarray, Z: Any) -> Iterator[tuple[np.ndarray, Any]]:
     """The rows of ``L_w @ Z`` that are not zero, class by class, in O(m q) for Z (n x q) and without L_w."""
-    for t, m_t in enumerate(class_counts(codes)):
+    for t, m_t in enumerate(class_counts(codes).tolist()):
         members = np.flatnonzero(codes == t)
         yield members, m_t * Z[members] - Z[members].sum(axis=0)
 
@@ -51,32 +55,59 @@ def class_indicator(codes: np.ndarray, *, unit_columns: bool = False) -> scipy.s
     return scipy.sparse.csr_array((values, (labelled, codes[labelled])), shape=(codes.shape[0], counts.size))
 
 
-def clique_grams(X: Any, cliques: np.ndarray) -> np.ndarray:
+def clique_grams(X: Any, cliques: Any, arrays: Arrays = CPU) -> Any:
     """Gram matrix of each clique about its own mean, ``G_i = H X_i X_i^T H``, from rows of X (n x d): (n, k, k).
 
     The rows of a block of cliques are gathered, centred in double precision and multiplied, so that memory beyond the
-    result stays near 64 MiB whatever n and d are.
+    result stays small whatever n and d are.
     """
     n, k = cliques.shape
-    grams = np.empty((n, k, k))
-    for block in gen_batches(n, max(1, BLOCK_BYTES // (8 * k * X.shape[1]))):
-        rows = dense(X[cliques[block].ravel()]).astype(np.float64, copy=False).reshape(-1, k, X.shape[1])
-        rows = rows - rows.mean(axis=1, keepdims=True)
-        np.matmul(rows, rows.transpose(0, 2, 1), out=grams[block])
+    grams = arrays.zeros((n, k, k), "float64")
+
+    def fill(block: slice) -> None:
+        rows = X[cliques[block].reshape(-1)]
+        rows = arrays.put(dense(rows) if scipy.sparse.issparse(rows) else rows, "float64").reshape(-1, k, X.shape[1])
+        rows = rows - rows.mean(axis=1)[:, None]
+        grams[block] = rows @ arrays.xp.swapaxes(rows, 1, 2)
+
+    arrays.each(fill, n, 2 * 8 * k * X.shape[1])
     return grams
 
 
-def clique_grams_kernel(K: np.ndarray, cliques: np.ndarray) -> np.ndarray:
+def clique_grams_kernel(K: Any, cliques: Any) -> Any:
     """The same in the kernel's feature space: ``G_i = H K_[clique i] H``."""
-    grams = K[cliques[:, :, None], cliques[:, None, :]].astype(np.float64)
-    grams -= grams.mean(axis=1, keepdims=True)
-    grams -= grams.mean(axis=2, keepdims=True)
+    grams = K[cliques[:, :, None], cliques[:, None, :]]
+    grams -= grams.mean(axis=1)[:, None]
+    grams -= grams.mean(axis=2)[:, :, None]
     return grams
 
 
-def mean_clique_scatter(grams: np.ndarray) -> float:
+def mean_clique_scatter(grams: Any) -> float:
     """Mean squared distance of a point from its clique's mean: the unit in which a relative theta is given."""
-    return float(np.trace(grams, axis1=1, axis2=2).mean() / grams.shape[1])
+    n, k = grams.shape[:2]
+    return float(grams.reshape(n, -1)[:, :: k + 1].sum()) / (n * k)
+
+
+def clique_weights(grams: Any, theta: float, xp: Any = np) -> Any:
+    """The Laplacian of each clique, ``L_i = H (G_i + theta I)^-1 H``, from its Gram matrix: (n, k, k)."""
+    weights = xp.empty_like(grams)
+    for block in gen_batches(grams.shape[0], CLIQUES_AT_ONCE):
+        # Eigenvalues rather than an inverse: G_i is singular by construction, and by rounding a little indefinite.
+        scatter, Q = xp.linalg.eigh(grams[block])
+        HQ = Q - Q.mean(axis=1)[:, None]
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            weights[block] = (HQ / (xp.clip(scatter, 0, None) + theta)[:, None, :]) @ xp.swapaxes(HQ, 1, 2)
+    if not bool(xp.isfinite(weights).all()):
+        raise ValueError(f"theta = {theta:.3g} is too small for these data: 1 / theta overflows. Use a larger theta.")
+    return weights
+
+
+def assemble_cliques(weights: np.ndarray, cliques: np.ndarray) -> scipy.sparse.csr_array:
+    """``sum_i S_i L_i S_i^T`` from the cliques' Laplacians (n, k, k) and members (n, k): sparse (n, n)."""
+    n, k = cliques.shape
+    rows = np.repeat(cliques, k, axis=1).ravel()
+    columns = np.tile(cliques, (1, k)).ravel()
+    return scipy.sparse.coo_array((weights.ravel(), (rows, columns)), shape=(n, n)).tocsr()
 
 
 def clique_laplacian(grams: np.ndarray, cliques: np.ndarray, theta: float) -> scipy.sparse.csr_array:
@@ -96,20 +127,11 @@ def clique_laplacian(grams: np.ndarray, cliques: np.ndarray, theta: float) -> sc
     L : sparse array of shape (n, n)
         Symmetric, positive semi-definite, ``L @ 1 = 0``, at most n k^2 entries.
     """
-    n, k = cliques.shape
-    # Eigenvalues rather than an inverse: G_i is singular by construction, and rounding leaves it a little indefinite.
-    scatter, Q = np.linalg.eigh(grams)
-    HQ = Q - Q.mean(axis=1, keepdims=True)
-    local = (HQ / (np.maximum(scatter, 0) + theta)[:, None, :]) @ HQ.transpose(0, 2, 1)
-    if not np.all(np.isfinite(local)):
-        raise ValueError(f"theta = {theta:.3g} is too small for these data: 1 / theta overflows. Use a larger theta.")
-    rows = np.repeat(cliques, k, axis=1).ravel()
-    columns = np.tile(cliques, (1, k)).ravel()
-    return scipy.sparse.coo_array((local.ravel(), (rows, columns)), shape=(n, n)).tocsr()
+    return assemble_cliques(clique_weights(grams, theta), cliques)
 
 
 def local_discriminant_graph(
-    X: Any, K: np.ndarray | None, *, clique_size: int, theta: float, relative: bool
+    X: Any, K: Any, *, clique_size: int, theta: float, relative: bool, arrays: Arrays = CPU
 ) -> tuple[scipy.sparse.csr_array, float]:
     """Neighbours, cliques and their Laplacian in one go.
 
@@ -117,7 +139,7 @@ def local_discriminant_graph(
     ----------
     X : array or sparse matrix of shape (n, d)
         Samples; read only where K is None.
-    K : ndarray of shape (n, n) or None
+    K : array of shape (n, n) or None
         Take neighbours and cliques from this kernel's feature space instead of the input space.
     clique_size : int
         k, the point itself included.
@@ -125,6 +147,8 @@ def local_discriminant_graph(
         Ridge of the cliques.
     relative : bool
         Measure theta in units of the mean clique scatter, and divide L by the mean of its diagonal.
+    arrays : Arrays
+        Where K is, neighbours are searched and Gram matrices made.
 
     Returns
     -------
@@ -132,13 +156,22 @@ def local_discriminant_graph(
     theta : float
         The ridge in the units of the data.
     """
-    if K is None:
-        members = cliques_of(input_neighbors(X, clique_size - 1)[1])
-        grams = clique_grams(X, members)
-    else:
-        members = cliques_of(kernel_neighbors(K, clique_size - 1)[1])
+    k = clique_size - 1
+    on_device = arrays.xp is not np
+    if K is not None:
+        neighbors = nearest_by_kernel(K, k, arrays.xp) if on_device else kernel_neighbors(K, k)[1]
+        members = cliques_of(neighbors, arrays)
         grams = clique_grams_kernel(K, members)
-    return scaled_clique_laplacian(grams, members, theta, relative=relative)
+    elif on_device and not scipy.sparse.issparse(X):
+        points = arrays.put(X, "float64")
+        members = cliques_of(nearest(points, points, k, True, arrays.xp)[1], arrays)
+        grams = clique_grams(points, members, arrays)
+    else:
+        arrays = CPU
+        members = cliques_of(input_neighbors(X, k)[1])
+        grams = clique_grams(X, members)
+    # A few numbers for each sample: the rest is work for the CPU.
+    return scaled_clique_laplacian(arrays.get(grams), arrays.get(members), theta, relative=relative)
 
 
 def scaled_clique_laplacian(

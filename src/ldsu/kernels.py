@@ -13,11 +13,15 @@ import scipy.sparse
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
 
+from ldsu.arrays import CPU, Arrays
+
 KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
 GAMMA_KERNELS = ("rbf", "chi2", "poly")
 # Kernels whose neighbours and cliques are those of the input space: functions of Euclidean distance, and the linear
 # kernel, whose feature space is the input space.
 INPUT_SPACE_KERNELS = ("rbf", "linear")
+# Kernels made of inner products, which a device computes itself; the others are computed on the CPU and moved.
+DEVICE_KERNELS = ("rbf", "linear", "poly", "cosine")
 MEDIAN_ROWS = 1000
 
 
@@ -43,13 +47,18 @@ class Kernel:
     coef0: float = 1
     params: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
-        """Evaluate the kernel between the rows of X (a x d) and of Y (b x d): shape (a, b).
+    def __call__(self, X: Any, Y: Any = None, arrays: Arrays = CPU) -> Any:
+        """Evaluate the kernel between the rows of X (a x d) and of Y (b x d): shape (a, b), where `arrays` is.
 
         Always in double precision: kernel matrices are nearly singular, and single precision drowns the small
         eigenvalues that the methods live on. For "precomputed", X holds kernel values against all training points and
         Y, if any, the columns wanted.
         """
+        if arrays.xp is not np:
+            if self.name in DEVICE_KERNELS and not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Y):
+                X, Y = arrays.put(X, "float64"), None if Y is None else arrays.put(Y, "float64")
+                return self._finite(_product_kernel(self, X, Y, arrays.xp), arrays.xp)
+            return arrays.put(self(X, Y))
         if self.name == "precomputed":
             return np.asarray(X if Y is None else X[:, Y], dtype=np.float64)
         X = X.astype(np.float64, copy=False)
@@ -69,19 +78,22 @@ class Kernel:
             }
             with np.errstate(all="ignore"):  # what overflows is named below
                 K = dense(pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {})))
-        if not np.all(np.isfinite(K)):
+        return self._finite(K, np)
+
+    def _finite(self, K: Any, xp: Any) -> Any:
+        if not bool(xp.isfinite(K).all()):
             raise ValueError(
                 f"{self} gives NaN or infinity for some pair of rows. Rescale X, or choose smaller kernel parameters."
             )
         return K
 
-    def train_matrix(self, X: Any) -> np.ndarray:
+    def train_matrix(self, X: Any, arrays: Arrays = CPU) -> Any:
         """The kernel matrix (n, n) of training samples: checked where the user made it, and free to be overwritten."""
-        K = self(X)
         if callable(self.name) or self.name == "precomputed":
+            K = self(X)
             check_kernel_matrix(K, self.precision(X))
-            K = (K + K.T) / 2
-        return K
+            return arrays.put((K + K.T) / 2)
+        return self(X, arrays=arrays)
 
     def precision(self, X: Any) -> float:
         """Relative rounding error of the kernel values: that of X where they are X itself, else double precision."""
@@ -147,6 +159,39 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     pairs = squareform(distances, checks=False).astype(np.float64)
     typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
     return float(scale / (2 * typical)) if typical > 0 else float(scale)
+
+
+def _product_kernel(kernel: Kernel, X: Any, Y: Any, xp: Any) -> Any:
+    """A kernel of `DEVICE_KERNELS` from inner products, of tensors X (a x d) and Y (b x d), or of X with itself."""
+    same = Y is None
+    Y = X if same else Y
+    if kernel.name == "cosine":
+        X, Y = _unit_rows(X, xp), _unit_rows(Y, xp)
+    if kernel.name == "rbf":
+        origin = Y.mean(axis=0)
+        X, Y = X - origin, Y - origin
+    K = X @ Y.T
+    if kernel.name == "rbf":
+        K *= -2
+        K += (X * X).sum(axis=1)[:, None]
+        K += (Y * Y).sum(axis=1)
+        if same:  # a sample is at no distance from itself, whatever rounding says
+            own = xp.arange(K.shape[0], device=K.device)
+            K[own, own] = 0
+        xp.clip(K, 0, None, out=K)
+        K *= -(kernel.gamma or 0.0)
+        xp.exp(K, out=K)
+    elif kernel.name == "poly":
+        K *= kernel.gamma
+        K += kernel.coef0
+        K **= kernel.degree
+    return K
+
+
+def _unit_rows(X: Any, xp: Any) -> Any:
+    """Rows of X divided by their length; a row of zeros stays one."""
+    lengths = xp.sqrt((X * X).sum(axis=1))
+    return X / xp.where(lengths > 0, lengths, xp.ones_like(lengths))[:, None]
 
 
 def kernel_squared_distances(K_rows: np.ndarray, diagonal_rows: np.ndarray, diagonal: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ def available_memory() -> int:
     return max(0, min(limits))
 
 
-def require_memory(needed: int, what: str, instead: str) -> None:
+def require_memory(needed: int, what: str, instead: str, available: int | None = None) -> None:
     """Raise a `MemoryError` that names the need and a way out, if `needed` bytes are not there.
 
     Parameters
@@ -29,8 +29,10 @@ def require_memory(needed: int, what: str, instead: str) -> None:
         Who needs it and for what, as the start of a sentence.
     instead : str
         What the user can do, as a sentence.
+    available : int, optional
+        Bytes there are. Default: of this machine's memory.
     """
-    available = available_memory()
+    available = available_memory() if available is None else available
     if needed > available:
         raise MemoryError(
             f"{what} needs about {needed / GIB:.1f} GiB, but {available / GIB:.1f} GiB is available. {instead}"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
+from ldsu.arrays import CPU, Arrays
+from ldsu.cells import CellIndex, cell_index, cell_neighbors
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
 from ldsu.memory import BLOCK_BYTES
+from ldsu.nearest import ALL_PAIRS_ROWS, nearest, nearest_in_cells
+
+# Up to so many rows all pairs of them are compared.
+EXACT_ROWS = 8000
 
 
 def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,6 +55,50 @@ def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.nd
     return distances, indices
 
 
-def cliques(neighbors: np.ndarray) -> np.ndarray:
+def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
     """Put each point before its neighbours (n x (k-1)): the cliques, shape (n, k)."""
-    return np.column_stack([np.arange(neighbors.shape[0]), neighbors])
+    own = arrays.put(range(neighbors.shape[0]))
+    return arrays.xp.concatenate([own[:, None], neighbors], axis=1)
+
+
+@dataclass(frozen=True)
+class NeighborIndex:
+    """Search for nearest rows of X (n x d): all pairs for few rows, the cells around (nearly exact) for many.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Near the origin, so that products keep the digits of distances.
+    cells : CellIndex or None
+        None where all pairs are compared, and where the search is a GPU's.
+    """
+
+    X: np.ndarray
+    cells: CellIndex | None
+
+    def others(self, k: int, arrays: Arrays = CPU) -> Any:
+        """Indices of the nearest other rows of each row, nearest first, shape (n, k)."""
+        if arrays.xp is not np:
+            return self._on_device(arrays, None, k)
+        if self.cells is None:
+            return input_neighbors(self.X, k)[1]
+        return cell_neighbors(self.cells, self.X, self.X, k, exclude_self=True)[1]
+
+    def of(self, Q: np.ndarray, k: int, arrays: Arrays = CPU) -> Any:
+        """Indices of the nearest rows of each row of Q (q x d), nearest first, shape (q, k)."""
+        if arrays.xp is not np:
+            return self._on_device(arrays, Q, k)
+        if self.cells is None:
+            search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(self.X)
+            return search.kneighbors(Q, return_distance=False).astype(np.int64, copy=False)
+        return cell_neighbors(self.cells, self.X, Q, k)[1]
+
+    def _on_device(self, arrays: Arrays, Q: np.ndarray | None, k: int) -> Any:
+        points = arrays.put(self.X)
+        search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
+        return search(points, points if Q is None else arrays.put(Q), k, Q is None, arrays.xp)[1]
+
+
+def neighbor_index(X: np.ndarray, arrays: Arrays = CPU) -> NeighborIndex:
+    """Prepare the search among the rows of X (n x d)."""
+    return NeighborIndex(X, cell_index(X) if arrays.xp is np and X.shape[0] > EXACT_ROWS else None)

@@ -9,54 +9,23 @@ from typing import Any, Literal
 
 import joblib
 import numpy as np
-import scipy.linalg
 from sklearn.utils import check_array
 
+from ldsu.arrays import CPU, Arrays
 from ldsu.kernels import Kernel, check_magnitude, dense, settle_kernel
 from ldsu.memory import require_memory
 
 # n x n arrays alive while a kernel matrix is decomposed: it, LAPACK's workspace of two for "evd", and the coordinates.
 BASIS_MATRICES = 5
 EPS = float(np.finfo(np.float64).eps)
-# All eigenpairs of a matrix, ascending; `solve_shifted`; all pairs of ``A w = mu B w``. Whoever brings another engine
+# Systems and all pairs of ``A w = mu B w`` for methods that are not written on `Arrays`. Whoever brings another engine
 # hands these in. They may overwrite the matrices they decompose.
-SymmetricEigh = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 ShiftedSolve = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 GeneralizedEigh = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-
-def symmetric_eigh(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All eigenpairs of a symmetric matrix, ascending. Reads the lower triangle; A is overwritten.
-
-    Divide and conquer ("evd"), the fastest of LAPACK's drivers for all pairs at every size measured.
-    """
-    try:
-        return scipy.linalg.eigh(A, driver="evd", overwrite_a=True, check_finite=False)
-    except np.linalg.LinAlgError as error:
-        raise ValueError(
-            f"The eigendecomposition of a {A.shape[0]} x {A.shape[0]} matrix failed ({error}). "
-            "The data are probably scaled very unevenly: rescale the columns of X."
-        ) from error
-
-
-def generalized_eigh(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs of ``A w = mu B w``, ascending, ``w^T B w = 1``; A symmetric, B positive definite, both overwritten."""
-    try:
-        return scipy.linalg.eigh(A, B, driver="gvd", overwrite_a=True, overwrite_b=True, check_finite=False)
-    except np.linalg.LinAlgError as error:
-        raise ValueError(
-            f"A generalised eigenproblem of size {A.shape[0]} is singular ({error}). Use a larger ridge."
-        ) from error
-
-
-def solve_shifted(A: np.ndarray, T: np.ndarray, shift: float) -> np.ndarray:
-    """``A^-1 T`` for A (n x n), positive semi-definite plus `shift` times the identity. Reads the lower triangle."""
-    try:
-        factor = scipy.linalg.cho_factor(A, lower=True, check_finite=False)
-        return scipy.linalg.cho_solve(factor, T, check_finite=False)
-    except np.linalg.LinAlgError:  # the shift is lost in the rounding of A: put it back where it belongs
-        S, U = symmetric_eigh(A)
-        return U @ ((U.T @ T) / np.maximum(S, shift)[:, None])
+# On the CPU.
+symmetric_eigh = CPU.eigh
+generalized_eigh: GeneralizedEigh = CPU.generalized_eigh
+solve_shifted: ShiftedSolve = CPU.solve
 
 
 def numerical_rank(eigenvalues: np.ndarray, n: int, *, eps: float = EPS, unit: float | None = None) -> int:
@@ -77,7 +46,7 @@ def numerical_rank(eigenvalues: np.ndarray, n: int, *, eps: float = EPS, unit: f
     return int(np.sum(eigenvalues > n * eps * unit))
 
 
-def settle_degenerate(mu: np.ndarray, T: np.ndarray, variances: np.ndarray, r: int) -> np.ndarray:
+def settle_degenerate(mu: np.ndarray, T: Any, variances: np.ndarray, r: int, arrays: Arrays = CPU) -> Any:
     """Choose one basis where eigenvalues coincide, in place, for every group that reaches into the first r.
 
     A graph of several components has a zero eigenvalue for each of them, and any rotation of their eigenvectors
@@ -88,12 +57,14 @@ def settle_degenerate(mu: np.ndarray, T: np.ndarray, variances: np.ndarray, r: i
     ----------
     mu : ndarray of shape (q,)
         Eigenvalues, sorted.
-    T : ndarray of shape (q, q)
+    T : array of shape (q, q)
         Eigenvectors in its columns, as directions of the coordinates B of a `KernelBasis`.
     variances : ndarray of shape (q,)
         Eigenvalues of the kernel matrix, ``B^T B = diag(variances)``.
     r : int
         Columns that will be kept.
+    arrays : Arrays
+        Where T is.
     """
     if mu.size == 0:
         return T
@@ -104,16 +75,17 @@ def settle_degenerate(mu: np.ndarray, T: np.ndarray, variances: np.ndarray, r: i
         if stop <= start < r:
             stop = start + int(np.searchsorted(np.abs(mu[start:] - mu[start]), tolerance, side="right"))
             span = slice(start, stop)
-            _, rotation = symmetric_eigh(T[:, span].T @ (variances[:, None] * T[:, span]))
-            T[:, span] = T[:, span] @ rotation[:, ::-1]
+            _, rotation = arrays.eigh(T[:, span].T @ (arrays.put(variances)[:, None] * T[:, span]))
+            T[:, span] = T[:, span] @ arrays.xp.flip(rotation, (1,))
     return T
 
 
-def fix_signs(columns: np.ndarray) -> np.ndarray:
+def fix_signs(columns: Any, arrays: Arrays = CPU) -> Any:
     """Turn each column so that its entry of largest magnitude is positive, in place."""
-    if columns.size:
-        largest = columns[np.abs(columns).argmax(axis=0), np.arange(columns.shape[1])]
-        columns *= np.where(largest < 0, -1, 1).astype(columns.dtype)
+    xp = arrays.xp
+    if 0 not in columns.shape:
+        largest = columns[xp.abs(columns).argmax(axis=0), arrays.put(range(columns.shape[1]))]
+        columns *= xp.where(largest < 0, -1, 1)
     return columns
 
 
@@ -138,8 +110,8 @@ class KernelBasis:
     ----------
     eigenvalues : ndarray of shape (rank,)
         Lambda, descending, numerically zero ones dropped.
-    coordinates : ndarray of shape (n, rank)
-        B.
+    coordinates : array of shape (n, rank)
+        B, where the kernel matrix was: NumPy's, unless a solver made the basis on a device.
     kernel : Kernel or None
         The kernel, where it is known.
     fingerprint : str
@@ -157,7 +129,7 @@ class KernelBasis:
     """
 
     eigenvalues: np.ndarray
-    coordinates: np.ndarray
+    coordinates: Any
     kernel: Kernel | None
     fingerprint: str
 
@@ -195,22 +167,22 @@ class KernelBasis:
     @classmethod
     def from_kernel_matrix(
         cls,
-        K: np.ndarray,
+        K: Any,
         *,
         eps: float = EPS,
         kernel: Kernel | None = None,
         fingerprint: str = "",
-        eigh: SymmetricEigh = symmetric_eigh,
+        arrays: Arrays = CPU,
     ) -> KernelBasis:
-        """Decompose K (n x n), whose entries are known to a relative `eps`. K is overwritten."""
+        """Decompose K (n x n), whose entries are known to a relative `eps`, where it is. K is overwritten."""
         n = K.shape[0]
-        eigenvalues, V = eigh(K.T)  # a symmetric C-ordered matrix is the Fortran-ordered one LAPACK wants
+        eigenvalues, V = arrays.eigh(K.T)  # a symmetric C-ordered matrix is the Fortran-ordered one LAPACK wants
         rank = numerical_rank(eigenvalues, n, eps=eps)
         if rank == 0:
             raise ValueError("The kernel matrix of X is zero, and has no features. Use another kernel, or other data.")
         eigenvalues = eigenvalues[n - rank :][::-1]
-        coordinates = np.ascontiguousarray(V[:, n - rank :][:, ::-1])
-        coordinates *= np.sqrt(eigenvalues)
+        coordinates = arrays.contiguous(arrays.xp.flip(V[:, n - rank :], (1,)))
+        coordinates *= arrays.put(np.sqrt(eigenvalues))
         return cls(eigenvalues, coordinates, kernel, fingerprint)
 
     @property
@@ -218,9 +190,9 @@ class KernelBasis:
         """Numerical rank of K."""
         return self.eigenvalues.size
 
-    def coefficients(self, T: np.ndarray) -> np.ndarray:
+    def coefficients(self, T: Any, arrays: Arrays = CPU) -> Any:
         """Write directions T (rank x r) of the coordinates as kernel coefficients: ``K @ coefficients(T) = B @ T``."""
-        return self.coordinates @ (T / self.eigenvalues[:, None])
+        return self.coordinates @ (T / arrays.put(self.eigenvalues)[:, None])
 
     def check_matches(self, X: Any, kernel: Kernel) -> None:
         """Refuse a basis that was made from other samples or another kernel."""

@@ -121,7 +121,7 @@ def _ldsu(filter: str) -> Callable[[SplitWork, np.ndarray, Params], FeatureSet]:
             n_components=None,
             min_anchors=min(LDSU.min_anchors, codes.shape[0]),
         )
-        T, _, _ = spectral_directions(basis, S, codes, settings, eigh=work.algebra.eigh, solve=work.algebra.solve)
+        T, _, _ = spectral_directions(basis, S, codes, settings, arrays=work.algebra)
         return _in_coordinates(work, params, T)
 
     return features

@@ -166,7 +166,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 kernel_params=self.kernel_params,
             )
         self._learn(X, codes, kernel, stages, **extra)
-        if not np.all(np.isfinite(self.coef_)):
+        if self.coef_ is not None and not np.all(np.isfinite(self.coef_)):
             raise ValueError(
                 f"{type(self).__name__} gave infinite coefficients with {self.get_params()}. "
                 "Its regularisation is too weak for these data: raise it, or rescale X."
@@ -249,7 +249,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.coef_.shape[1])
+        return int(self.eigenvalues_.shape[0])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

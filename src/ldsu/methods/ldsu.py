@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -17,10 +18,13 @@ from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
 from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.progress import Stages
 from ldsu.solvers import MEMORY, SOLVERS, Settings
+from ldsu.solvers.sparse import reason_against
 from ldsu.spectrum import KernelBasis
 
 # What "auto" keeps of the rank with the paper's filter; the smooth filters keep every anchored feature.
 TRUNCATE_FRACTION = 0.5
+# Above so many samples the sparse solver is the faster one: docs/decisions.md.
+SPARSE_ROWS = 3000
 
 
 @parameters
@@ -60,16 +64,47 @@ class LDSU(KernelFeatures):
         and the kernel's feature space for every other kernel.
     min_anchors : int, default=50
         With a smooth filter and fewer labelled samples than this, landmarks are added as anchors.
-    solver : {"exact"}, default="exact"
-        How the problem is solved.
+    solver : {"auto", "exact", "sparse"}, default="auto"
+        "exact" forms the n x n kernel matrix. "sparse" takes time and memory in proportion to n: landmarks carry the
+        global part of the kernel, nearest neighbours the local one; it is for ``kernel="rbf"`` and
+        ``filter="tikhonov"``. "auto" is "sparse" where that serves and n is above 3,000, else "exact".
+    n_landmarks : int, optional
+        Of the sparse solver: landmarks beside the labelled samples (the first 1,000 of which, the classes in turn,
+        always are). None is ``2,000,000 / n``, between 100 and 500.
+    landmark_noise : float, optional
+        Of the sparse solver: noise with which landmarks are seen, in units of k(x, x). The less, the more of the kernel
+        is taken as global; the more, the more is left to neighbours. Less is better where neighbours are often of
+        another class. None is ``n / 50,000``.
+    n_conditioning : int, default=15
+        Of the sparse solver: nearest neighbours that a sample is conditioned on, at most. With n - 1 and small `nugget`
+        and `tol` the result is that of the exact solver.
+    nugget : float, default=0.01
+        Of the sparse solver: noise of the kernel's local part, in units of k(x, x). More makes the linear solves faster
+        where samples lie very close together.
+    tol : float, default=1e-3
+        Of the sparse solver: relative residual of its linear solves. Below 1e-5 it works in double precision.
+    max_iter : int, default=1000
+        Of the sparse solver: most iterations of its linear solves.
+    random_state : int, default=0
+        Of the sparse solver: order of the samples and choice of landmarks.
+    device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
+        "cuda" works on a GPU through PyTorch, NumPy in and out; "torch" is the same code without a GPU. Of the exact
+        solver, chi2, precomputed and callable kernels, and those of sparse X, are computed on the CPU and moved.
     store_graphs : bool, default=False
-        Keep the two Laplacians as `class_laplacian_` and `clique_laplacian_`.
+        Keep the two Laplacians as `class_laplacian_` and `clique_laplacian_`, and the neighbours that the sparse solver
+        searched as `neighbors_`.
     {kernel parameters}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n, r)
-        Coefficients: features are ``k(x, X) @ coef_``.
+    solver_ : {"exact", "sparse"}
+        The solver used.
+    coef_ : ndarray of shape (n, r) or None
+        Coefficients of the exact solver: features are ``k(x, X) @ coef_``.
+    n_iter_ : int
+        Iterations of the sparse solver's linear solves; 1 with "exact".
+    residual_ : float
+        Their largest relative residual.
     eigenvalues_ : ndarray of shape (r,)
         With "truncate" the kept mu, ascending; otherwise the sums of squares of the features over the anchors,
         descending.
@@ -83,6 +118,8 @@ class LDSU(KernelFeatures):
         The clique size used.
     class_laplacian_, clique_laplacian_ : sparse arrays of shape (n, n)
         L_w, and L as lam multiplies it. Only with ``store_graphs=True``.
+    neighbors_ : ndarray of shape (n, l) or None
+        The nearest other rows of each row, nearest first. Only with ``store_graphs=True`` and the sparse solver.
     classes_ : ndarray of shape (c,)
         The labels seen.
     timings_ : dict of str to float
@@ -119,7 +156,15 @@ class LDSU(KernelFeatures):
         "scaling": [StrOptions({"relative", "absolute"})],
         "cliques": [StrOptions({"auto", "input", "kernel"})],
         "min_anchors": [Interval(Integral, 1, None, closed="left")],
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions({"auto", *SOLVERS})],
+        "n_landmarks": [Interval(Integral, 0, None, closed="left"), None],
+        "landmark_noise": [Interval(Real, 0, None, closed="left"), None],
+        "n_conditioning": [Interval(Integral, 1, None, closed="left")],
+        "nugget": [Interval(Real, 0, None, closed="neither")],
+        "tol": [Interval(Real, 0, 1, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+        "device": [str],
         "store_graphs": ["boolean"],
     }
 
@@ -132,7 +177,15 @@ class LDSU(KernelFeatures):
     scaling: str = "relative"
     cliques: str = "auto"
     min_anchors: int = 50
-    solver: str = "exact"
+    solver: str = "auto"
+    n_landmarks: int | None = None
+    landmark_noise: float | None = None
+    n_conditioning: int = 15
+    nugget: float = 0.01
+    tol: float = 1e-3
+    max_iter: int = 1000
+    random_state: int = 0
+    device: str = "cpu"
     store_graphs: bool = False
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -161,8 +214,11 @@ class LDSU(KernelFeatures):
         settings = self._settings(X.shape[0])
         if basis is not None:
             basis.check_matches(X, kernel)
-        solution = SOLVERS[self.solver](X, codes, kernel, settings, basis=basis, stages=stages)
+        self.solver_ = self._choose_solver(X, settings, basis)
+        solution = SOLVERS[self.solver_](X, codes, kernel, settings, basis=basis, stages=stages)
         self.coef_ = solution.coefficients
+        self.n_iter_ = solution.iterations
+        self.residual_ = solution.residual
         self.eigenvalues_ = solution.eigenvalues
         self.anchors_ = solution.anchors
         self.theta_ = solution.theta
@@ -170,10 +226,19 @@ class LDSU(KernelFeatures):
         self.feature_map_: Callable[[Any], np.ndarray] = solution.feature_map
         if self.store_graphs:
             self.class_laplacian_ = class_laplacian(codes)
-            self.clique_laplacian_ = solution.clique_laplacian
+            self.clique_laplacian_ = solution.clique_laplacian()
+            self.neighbors_ = solution.neighbors
 
     def _memory(self, X: Any, codes: np.ndarray, basis: KernelBasis | None = None) -> int:
-        return MEMORY[self.solver](X, codes, self._settings(X.shape[0]), basis=basis)
+        settings = self._settings(X.shape[0])
+        return MEMORY[self._choose_solver(X, settings, basis)](X, codes, settings, basis=basis)
+
+    def _choose_solver(self, X: Any, settings: Settings, basis: KernelBasis | None) -> str:
+        if self.solver != "auto":
+            return self.solver
+        serves = settings.filter == "tikhonov" and reason_against(X, self.kernel, settings, basis) is None
+        serves = serves and not scipy.sparse.issparse(X)
+        return "sparse" if serves and X.shape[0] > SPARSE_ROWS else "exact"
 
     def _settings(self, n: int) -> Settings:
         n_components = self.n_components
@@ -193,4 +258,12 @@ class LDSU(KernelFeatures):
             strength=float(self.strength),
             n_components=n_components,
             min_anchors=min(self.min_anchors, n),
+            n_landmarks=self.n_landmarks,
+            landmark_noise=None if self.landmark_noise is None else float(self.landmark_noise),
+            n_conditioning=min(self.n_conditioning, n - 1),
+            nugget=float(self.nugget),
+            tol=float(self.tol),
+            max_iter=self.max_iter,
+            seed=self.random_state,
+            device=self.device,
         )

@@ -8,8 +8,9 @@ never forms the n x n kernel matrix fits the same seam: register both here and i
 
 from ldsu.solvers._seam import Settings, Solution
 from ldsu.solvers.exact import exact_memory, solve_exact
+from ldsu.solvers.sparse import solve_sparse, sparse_memory
 
-SOLVERS = {"exact": solve_exact}
-MEMORY = {"exact": exact_memory}
+SOLVERS = {"exact": solve_exact, "sparse": solve_sparse}
+MEMORY = {"exact": exact_memory, "sparse": sparse_memory}
 
-__all__ = ["MEMORY", "SOLVERS", "Settings", "Solution", "exact_memory", "solve_exact"]
+__all__ = ["MEMORY", "SOLVERS", "Settings", "Solution", "exact_memory", "solve_exact", "solve_sparse", "sparse_memory"]

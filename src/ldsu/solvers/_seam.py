@@ -23,6 +23,15 @@ class Settings:
     strength: float
     n_components: int | float | None
     min_anchors: int
+    # Of the sparse solver.
+    n_landmarks: int | None = None
+    landmark_noise: float | None = None
+    n_conditioning: int = 15
+    nugget: float = 0.01
+    tol: float = 1e-3
+    max_iter: int = 1000
+    seed: int = 0
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -33,22 +42,29 @@ class Solution:
     ----------
     feature_map : callable
         Features of new rows, ``feature_map(X) -> (len(X), r)``.
-    coefficients : ndarray of shape (n, r)
-        Weights of the training points in the features.
+    coefficients : ndarray of shape (n, r) or None
+        Weights of the training points in the features, where they are computed.
     eigenvalues : ndarray of shape (r,)
         With "truncate" the kept mu, ascending; with a smooth filter the sums of squares of the features over the
         anchors, descending.
     anchors : ndarray of int or None
         Rows of X that the features of a smooth filter are anchored at.
-    clique_laplacian : sparse array of shape (n, n)
-        L, in the units in which lam multiplies it.
+    clique_laplacian : callable
+        Gives L, sparse (n, n), in the units in which lam multiplies it.
     theta : float
         The ridge in the units of the data.
+    iterations, residual : int, float
+        Of an iterative solve: steps of the slowest right-hand side, and the largest relative residual.
+    neighbors : ndarray of shape (n, l) or None
+        The nearest other rows of each row, where they were searched.
     """
 
     feature_map: Callable[[Any], np.ndarray]
-    coefficients: np.ndarray
+    coefficients: np.ndarray | None
     eigenvalues: np.ndarray
     anchors: np.ndarray | None
-    clique_laplacian: scipy.sparse.csr_array
+    clique_laplacian: Callable[[], scipy.sparse.csr_array]
     theta: float
+    iterations: int = 1
+    residual: float = 0.0
+    neighbors: np.ndarray | None = None

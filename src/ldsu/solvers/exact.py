@@ -2,41 +2,44 @@
 
 Two roads. The spectral one (Algorithm 1 of the paper) decomposes K and then the joint problem; it serves every filter,
 and its first half, a `KernelBasis`, can be reused. The direct one is for "tikhonov" alone: the filtered kernel at the
-anchors is one linear solve.
+anchors is one linear solve. Both run where ``settings.device`` says: samples and sparse graphs go there, eigenvalues
+and coefficients come back, and no n x n matrix travels.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 
+from ldsu.arrays import CPU, Arrays, arrays_on
 from ldsu.expansion import KernelExpansion
 from ldsu.filters import SMOOTH_FILTERS
 from ldsu.graphs import class_laplacian_rows, local_discriminant_graph
 from ldsu.kernels import Kernel
+from ldsu.memory import require_memory
 from ldsu.progress import Stages
 from ldsu.solvers._seam import Settings, Solution
 from ldsu.spectrum import (
     EPS,
     KernelBasis,
-    ShiftedSolve,
-    SymmetricEigh,
     fix_signs,
     numerical_rank,
     settle_degenerate,
     settle_n_components,
-    solve_shifted,
-    symmetric_eigh,
 )
 
 # n x n arrays alive at the peak. Direct: K, M K with its LU factors in place, and one while the kernel is made.
 # Spectral: coordinates, joint matrix, its product with M, and LAPACK's workspace of two for "evd".
 MATRICES = {"direct": 3, "spectral": 5}
+# The same with PyTorch, which overwrites less: measured on a GPU by benchmarks/gpu.py.
+DEVICE_MATRICES = {"direct": 4, "spectral": 8}
+# On this machine, beside a GPU, where the kernel is computed here and moved: it, and copies while it is checked.
+MOVED_MATRICES = 3
 TRIANGLE_BLOCKS = 6
 # A solve whose symmetric result comes out less symmetric than this has lost its accuracy.
 ASYMMETRY = 1e-8
@@ -48,13 +51,19 @@ def road(settings: Settings, basis: KernelBasis | None) -> str:
 
 
 def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: KernelBasis | None) -> int:
-    """Bytes the exact solver holds at its peak: `MATRICES`, and a few arrays with a row for each sample."""
+    """Bytes of this machine that the exact solver holds at its peak; of a GPU, only what comes back from it."""
     n = X.shape[0]
+    matrices = MATRICES[road(settings, basis)]
+    if settings.device.startswith("cuda"):
+        matrices = MOVED_MATRICES if settings.cliques_in_kernel_space or scipy.sparse.issparse(X) else 0
+    return 8 * n * (matrices * n + _columns(n, codes, settings))
+
+
+def _columns(n: int, codes: np.ndarray, settings: Settings) -> int:
+    """Numbers kept for each sample, beside n x n matrices."""
     if settings.filter == "truncate":
-        columns = settle_n_components(settings.n_components, n)
-    else:
-        columns = 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
-    return 8 * n * (MATRICES[road(settings, basis)] * n + columns)
+        return settle_n_components(settings.n_components, n)
+    return 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
 
 
 def solve_exact(
@@ -73,8 +82,18 @@ def solve_exact(
         The decomposed kernel matrix of X, if the caller has it.
     stages : Stages
     """
+    arrays = arrays_on(settings.device)
+    if arrays.xp is not np:
+        n = X.shape[0]
+        require_memory(
+            8 * n * (DEVICE_MATRICES[road(settings, basis)] * n + _columns(n, codes, settings)),
+            f"The exact solver for {n} samples on device {settings.device!r}",
+            "Use fewer samples, or device='cpu'.",
+            arrays.free_memory(),
+        )
     with stages("kernel"):
-        K = kernel.train_matrix(X) if basis is None or settings.cliques_in_kernel_space else np.empty((0, 0))
+        needed = basis is None or settings.cliques_in_kernel_space
+        K = kernel.train_matrix(X, arrays) if needed else np.empty((0, 0))
     with stages("graphs"):
         L, theta = local_discriminant_graph(
             X,
@@ -82,45 +101,47 @@ def solve_exact(
             clique_size=settings.clique_size,
             theta=settings.theta,
             relative=settings.relative,
+            arrays=arrays,
         )
+        graph = arrays.put_sparse(L)
     eps = kernel.precision(X)
     answer = None
     if road(settings, basis) == "direct":
-        answer = _direct(K, L, codes, settings, eps, stages)
+        answer = _direct(K, graph, codes, settings, eps, stages, arrays)
     if answer is None:
         if basis is None:
             with stages("decompose kernel"):
-                basis = KernelBasis.from_kernel_matrix(K, eps=eps)
-        answer = _spectral(basis, L, codes, settings, eps, stages)
+                basis = KernelBasis.from_kernel_matrix(K, eps=eps, arrays=arrays)
+        else:
+            basis = replace(basis, coordinates=arrays.put(basis.coordinates))
+        del K  # room for the second decomposition
+        answer = _spectral(basis, graph, codes, settings, eps, stages, arrays)
     coefficients, eigenvalues, anchors = answer
-    feature_map = KernelExpansion(kernel, kernel.support(X), coefficients)
-    return Solution(feature_map, coefficients, eigenvalues, anchors, L, theta)
+    with stages("features"):
+        coefficients = arrays.get(coefficients)
+        feature_map = KernelExpansion(kernel, kernel.support(X), coefficients, device=settings.device)
+    return Solution(feature_map, coefficients, eigenvalues, anchors, lambda: L, theta)
 
 
-Answer = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+# Coefficients or directions where the work was done; eigenvalues and anchors.
+Answer = tuple[Any, np.ndarray, np.ndarray | None]
 
 
 def _spectral(
-    basis: KernelBasis, L: scipy.sparse.csr_array, codes: np.ndarray, settings: Settings, eps: float, stages: Stages
+    basis: KernelBasis, L: Any, codes: np.ndarray, settings: Settings, eps: float, stages: Stages, arrays: Arrays
 ) -> Answer:
     """Coefficients, eigenvalues and anchors from the coordinates B of the kernel, ``K = B B^T``."""
     with stages("project graphs"):
-        S = project(basis.coordinates, L, codes, settings.lam)
+        S = project(basis.coordinates, L, codes, settings.lam, arrays)
     with stages("decompose graphs"):
-        T, eigenvalues, anchors = spectral_directions(basis, S, codes, settings, eps)
+        T, eigenvalues, anchors = spectral_directions(basis, S, codes, settings, eps, arrays)
     with stages("features"):
-        coefficients = basis.coefficients(T)
-        return fix_signs(coefficients) if anchors is None else coefficients, eigenvalues, anchors
+        coefficients = basis.coefficients(T, arrays)
+        return fix_signs(coefficients, arrays) if anchors is None else coefficients, eigenvalues, anchors
 
 
 def spectral_directions(
-    basis: KernelBasis,
-    S: np.ndarray,
-    codes: np.ndarray,
-    settings: Settings,
-    eps: float = EPS,
-    eigh: SymmetricEigh = symmetric_eigh,
-    solve: ShiftedSolve = solve_shifted,
+    basis: KernelBasis, S: Any, codes: np.ndarray, settings: Settings, eps: float = EPS, arrays: Arrays = CPU
 ) -> Answer:
     """Directions of the coordinates B that a filter keeps, their eigenvalues, and the anchors.
 
@@ -128,98 +149,105 @@ def spectral_directions(
     ----------
     basis : KernelBasis
         Its coordinates are B (n x q).
-    S : ndarray of shape (q, q)
+    S : array of shape (q, q)
         ``B^T (L_w + lam L) B``; the lower triangle is read, and all of it overwritten.
     codes : ndarray of shape (n,)
     settings : Settings
     eps : float
         Relative error of the kernel.
-    eigh, solve : callable
-        How a symmetric matrix is decomposed, and a system with it solved.
+    arrays : Arrays
+        Where B and S are, and who decomposes and solves.
 
     Returns
     -------
-    T : ndarray of shape (q, r)
+    T : array of shape (q, r)
         Features are ``B @ T``.
     eigenvalues : ndarray of shape (r,)
     anchors : ndarray of int or None
     """
     B = basis.coordinates
     if settings.filter == "truncate":
-        mu, omega = eigh(S)
+        mu, omega = arrays.eigh(S)
         r = settle_n_components(settings.n_components, basis.rank)
-        settle_degenerate(mu, omega, basis.eigenvalues, r)
+        settle_degenerate(mu, omega, basis.eigenvalues, r, arrays)
         return omega[:, :r], np.maximum(mu[:r], 0), None
-    diagonal = np.einsum("ij,ij->i", B, B)
+    get = arrays.get
+    diagonal = get(arrays.xp.einsum("ij,ij->i", B, B))
     strength = settle_strength(settings, float(diagonal.mean()))
     anchors = choose_anchors(
-        codes, settings.min_anchors, lambda i: B @ B[i], diagonal, lambda: B @ B.sum(axis=0), eps=eps
+        codes, settings.min_anchors, lambda i: get(B @ B[i]), diagonal, lambda: get(B @ B.sum(axis=0)), eps=eps
     )
-    B_A = B[anchors]
+    B_A = B[arrays.put(anchors)]
     if settings.filter == "tikhonov":
         S *= strength
-        S.flat[:: basis.rank + 1] += 1
-        filtered = solve(S, B_A.T, 1.0)  # (I + strength S)^-1 B_A^T, shape (q, |A|)
+        _add_identity(S, arrays)
+        filtered = arrays.solve(S, B_A.T, 1.0)  # (I + strength S)^-1 B_A^T, shape (q, |A|)
     else:
-        mu, omega = eigh(S)
-        kept = SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength)
+        mu, omega = arrays.eigh(S)
+        kept = arrays.put(SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength))
         filtered = omega @ (kept[:, None] * (omega.T @ B_A.T))
     return *_anchored(
-        filtered, B_A @ filtered, float(diagonal.sum()), settings, eps, basis.coordinates.shape[0]
+        filtered, B_A @ filtered, float(diagonal.sum()), settings, eps, basis.coordinates.shape[0], arrays
     ), anchors
 
 
+def _add_identity(A: Any, arrays: Arrays) -> None:
+    own = arrays.put(range(A.shape[0]))
+    A[own, own] += 1
+
+
 def _direct(
-    K: np.ndarray, L: scipy.sparse.csr_array, codes: np.ndarray, settings: Settings, eps: float, stages: Stages
+    K: Any, L: Any, codes: np.ndarray, settings: Settings, eps: float, stages: Stages, arrays: Arrays
 ) -> Answer | None:
     """The Tikhonov filter by one linear solve: ``C = (I + strength M K)^-1 E_A``, ``Kt_AA = K_A: C``.
 
     None where the solve lost its accuracy, which shows in the asymmetry of Kt_AA.
     """
     n = K.shape[0]
-    diagonal = K.diagonal()
+    get, xp = arrays.get, arrays.xp
+    diagonal = get(K.diagonal())
     with stages("solve"):
         anchors = choose_anchors(
-            codes, settings.min_anchors, lambda i: K[:, i], diagonal, lambda: K.sum(axis=0), eps=eps
+            codes, settings.min_anchors, lambda i: get(K[:, i]), diagonal, lambda: get(K.sum(axis=0)), eps=eps
         )
         MK = joint_dot(L, codes, settings.lam, K)
         MK *= settle_strength(settings, float(diagonal.mean()))
-        MK.flat[:: n + 1] += 1
-        C = np.zeros((n, anchors.size))
-        C[anchors, np.arange(anchors.size)] = 1
-        # The transpose of a C-ordered matrix is what LAPACK reads without a copy; trans=1 undoes it.
-        factor = scipy.linalg.lu_factor(MK.T, overwrite_a=True, check_finite=False)
-        C = scipy.linalg.lu_solve(factor, C, trans=1, overwrite_b=True, check_finite=False)
-        Kt_AA = K[anchors] @ C
-        if not np.abs(Kt_AA - Kt_AA.T).max(initial=0) <= ASYMMETRY * np.abs(Kt_AA).max(initial=0):
+        _add_identity(MK, arrays)
+        at = arrays.put(anchors)
+        C = arrays.zeros((n, anchors.size), "float64")
+        C[at, arrays.put(range(anchors.size))] = 1
+        C = arrays.lu_solve(MK, C)
+        Kt_AA = K[at] @ C
+        if anchors.size and not xp.abs(Kt_AA - Kt_AA.T).max() <= ASYMMETRY * xp.abs(Kt_AA).max():
             return None
     with stages("features"):
-        return *_anchored(C, Kt_AA, float(diagonal.sum()), settings, eps, n), anchors
+        return *_anchored(C, Kt_AA, float(diagonal.sum()), settings, eps, n, arrays), anchors
 
 
 def _anchored(
-    C: np.ndarray, Kt_AA: np.ndarray, trace: float, settings: Settings, eps: float, n: int
-) -> tuple[np.ndarray, np.ndarray]:
+    C: Any, Kt_AA: Any, trace: float, settings: Settings, eps: float, n: int, arrays: Arrays = CPU
+) -> tuple[Any, np.ndarray]:
     """Lossless short features ``z(x) = S^-1/2 U^T Kt(A, x)`` from ``Kt(x, A) = k(x, X) C`` and ``Kt_AA = U S U^T``.
 
     They have the inner products of Kt on everything a classifier trained at the anchors can see. C may stand for any
     linear map of which ``Kt(., A)`` is made. What is zero is read in the units of K (n x n), of which Kt is computed:
     `trace` is K's.
     """
-    if not (np.all(np.isfinite(C)) and np.all(np.isfinite(Kt_AA))):
+    xp = arrays.xp
+    if not (bool(xp.isfinite(C).all()) and bool(xp.isfinite(Kt_AA).all())):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
             "Use smaller ones."
         )
-    S, U = symmetric_eigh((Kt_AA + Kt_AA.T) / 2)
+    S, U = arrays.eigh((Kt_AA + Kt_AA.T) / 2)
     rank = numerical_rank(S, n, eps=eps, unit=trace)
     if rank == 0:
         raise ValueError(
             f"No feature is left: the kernel is zero, or strength = {settings.strength:.3g} damps all of it."
         )
     r = settle_n_components(settings.n_components, rank)
-    S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
-    return C @ (U / np.sqrt(S)), S
+    S, U = S[::-1][:r], fix_signs(xp.flip(U, (1,))[:, :r], arrays)
+    return C @ (U / arrays.put(np.sqrt(S))), S
 
 
 def settle_strength(settings: Settings, typical_diagonal: float) -> float:
@@ -227,8 +255,8 @@ def settle_strength(settings: Settings, typical_diagonal: float) -> float:
     return settings.strength / (typical_diagonal or 1.0) if settings.relative else settings.strength
 
 
-def joint_dot(L: scipy.sparse.csr_array, codes: np.ndarray, lam: float, Z: np.ndarray) -> np.ndarray:
-    """``M @ Z = (L_w + lam L) @ Z`` for Z (n x q)."""
+def joint_dot(L: Any, codes: np.ndarray, lam: float, Z: Any) -> Any:
+    """``M @ Z = (L_w + lam L) @ Z`` for a sparse L and Z (n x q), wherever they are."""
     product = L @ Z
     product *= lam
     for members, rows in class_laplacian_rows(codes, Z):
@@ -236,11 +264,11 @@ def joint_dot(L: scipy.sparse.csr_array, codes: np.ndarray, lam: float, Z: np.nd
     return product
 
 
-def project(B: np.ndarray, L: scipy.sparse.csr_array, codes: np.ndarray, lam: float) -> np.ndarray:
+def project(B: Any, L: Any, codes: np.ndarray, lam: float, arrays: Arrays = CPU) -> Any:
     """``B^T M B`` for B (n x q), in the lower triangle alone: the rest of the (q, q) result is not meant to be read."""
     MB = joint_dot(L, codes, lam, B)
     q = B.shape[1]
-    S = np.zeros((q, q), order="F")
+    S = arrays.zeros((q, q), "float64").T  # in LAPACK's order
     edges = np.linspace(0, q, TRIANGLE_BLOCKS + 1).astype(int)
     for start, stop in itertools.pairwise(edges):
         S[start:, start:stop] = (MB[:, start:stop].T @ B[:, start:]).T  # transposed: in the order of S

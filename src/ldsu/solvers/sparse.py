@@ -1,0 +1,368 @@
+"""The sparse solver: time and memory linear in n, for the RBF kernel.
+
+The kernel is written ``K = P P^T + R``. P (n x p) are the features of p landmarks, the labelled points among them: the
+global part. The inverse of the residual R, the local part, is approximated by a sparse factor, ``R^-1 = G^T G``: the
+points are put in a random order, and each is conditioned on those of its nearest neighbours that come before it. With
+``B = G^T G + eta M`` and ``H = P - B^-1 eta M P`` the filtered kernel ``(K^-1 + eta M)^-1`` is then ``B^-1 + H S^-1
+H^T``, ``S = I + eta P^T M H``: a sparse positive definite system with a right-hand side for each anchor and landmark,
+and a small dense one. Nothing else is approximated: when every point is conditioned on all that come before it, the
+result is that of the exact solver, whatever the landmarks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import gen_batches
+
+from ldsu.arrays import Arrays, arrays_on
+from ldsu.conjugate import conjugate_gradients
+from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, mean_clique_scatter
+from ldsu.kernels import Kernel, column_means, dense, shifted
+from ldsu.labels import class_counts
+from ldsu.landmarks import (
+    NOISE,
+    choose_landmarks,
+    landmark_features,
+    landmark_transform,
+    settle_n_directions,
+    settle_n_landmarks,
+)
+from ldsu.local_expansion import LocalExpansion
+from ldsu.neighbors import cliques, neighbor_index
+from ldsu.precision import conditioning_sets, residual_factor
+from ldsu.progress import Stages
+from ldsu.solvers._seam import Settings, Solution
+from ldsu.solvers.sparse_spectrum import pairs_memory, reason_against_pairs, shifted_strength, truncated_features
+from ldsu.spectrum import fix_signs, settle_n_components, symmetric_eigh
+
+# A tolerance below this needs double precision.
+SINGLE_TOLERANCE = 1e-5
+
+
+def working_precision(settings: Settings) -> str:
+    """Single precision, unless the tolerance asks for more than it holds, or eigenvectors are sought."""
+    return "float32" if settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
+
+
+def reason_against(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> str | None:
+    """Why the sparse solver cannot do this, as the end of a sentence; None where it can."""
+    if kernel_name != "rbf":
+        return f"it is for kernel='rbf', not {kernel_name!r}"
+    if settings.cliques_in_kernel_space:
+        return "its cliques are those of the input space"
+    if settings.filter == "heat":
+        return "it has filter='tikhonov' and 'truncate', not 'heat'"
+    if basis is not None:
+        return "it does not use a basis"
+    return reason_against_pairs(X.shape[0], settings) if settings.filter == "truncate" else None
+
+
+def sparse_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Any) -> int:
+    """Bytes the sparse solver holds at its peak, beside X and its copy."""
+    n, d = X.shape
+    m = int(np.sum(codes >= 0))
+    itemsize = 4 if working_precision(settings) == "float32" else 8
+    landmarks = settle_n_landmarks(settings.n_landmarks, n) + m
+    anchors = max(m, settings.min_anchors)
+    listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
+    graph = 2 * 16 * listed + 4 * 24 * (settings.n_conditioning + 1) + 3 * 24 * settings.clique_size**2
+    pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
+    return n * (itemsize * (d + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
+
+
+def solve_sparse(
+    X: Any, codes: np.ndarray, kernel: Kernel, settings: Settings, *, basis: Any, stages: Stages
+) -> Solution:
+    """Filter the kernel, ``(K^-1 + strength M)^-1`` with ``M = L_w + lam L``, at linear cost.
+
+    With "truncate" the features are the smallest pairs of ``M v = mu K^-1 v``: see `sparse_spectrum`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n, d)
+    codes : ndarray of shape (n,)
+        Class numbers, -1 where unlabelled.
+    kernel : Kernel
+        An RBF kernel.
+    settings : Settings
+    basis : None
+        A decomposed kernel matrix is of no use here.
+    stages : Stages
+    """
+    reason = reason_against(X, kernel.name, settings, basis)
+    if reason:
+        raise ValueError(f"solver='sparse' cannot do this: {reason}. Use solver='exact'.")
+    arrays = arrays_on(settings.device)
+    dtype = working_precision(settings)
+    gamma = float(kernel.gamma or 0.0)
+    n = X.shape[0]
+    rng = np.random.default_rng(settings.seed)
+    with stages("neighbours"):
+        X = dense(X)
+        origin = column_means(X)
+        samples = shifted(X, origin).astype(dtype, copy=False)
+        points = arrays.put(samples)
+        index = neighbor_index(samples, arrays)
+        listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
+        neighbors = index.others(min(listed, n - 1), arrays)
+    with stages("graphs"):
+        members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
+        grams = clique_grams(points, members, arrays)
+        theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if settings.relative else 1.0)
+        weights = clique_weights(grams, theta, arrays.xp)
+        if settings.relative:
+            weights /= float(weights.reshape(n, -1)[:, :: members.shape[1] + 1].sum()) / n or 1.0
+    with stages("landmarks"):
+        landmarks, m = choose_landmarks(samples, codes, settle_n_landmarks(settings.n_landmarks, n), rng)
+        anchors = landmarks[: max(m, min(settings.min_anchors, landmarks.size))]
+        noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
+        transform = landmark_transform(points[landmarks], gamma, noise, arrays)[:, -settle_n_directions(n) :]
+        P, nearest = landmark_features(points, points[landmarks], transform, gamma, arrays)
+    with stages("factor"):
+        rank = arrays.put(rng.permutation(n))
+        sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
+        factor = residual_factor(points, P, sets, gamma, settings.nugget, arrays)
+        joint = settings
+        if settings.filter == "truncate":
+            joint = replace(settings, strength=shifted_strength(weights, codes, settings.lam))
+        system = JointSystem.build(factor, members, weights, nearest, codes, joint, arrays, dtype)
+    with stages("solve"):
+        if settings.filter == "truncate":
+            pairs, W = truncated_features(system, P, members, codes, settings)
+            iterations, residual = pairs.iterations, pairs.residual
+        else:
+            Z, MP, H, iterations, residual = system.solve(anchors, P, settings)
+    with stages("features"):
+        if settings.filter == "truncate":
+            C, local, eigenvalues = arrays.get(W), pairs.V - P @ W, pairs.mu
+        else:
+            # S = I + eta P^T M H, of which rounding must not take what is below the identity.
+            p = P.shape[1]
+            S, U = symmetric_eigh(np.eye(p) + arrays.get(_products(MP, H, arrays)))
+            S = np.maximum(S, 1)
+            W = (U / S) @ (U.T @ arrays.get(H[anchors]).astype(np.float64).T)  # (p, anchors)
+            Kt_AA = arrays.get(Z[anchors]).astype(np.float64) + arrays.get(H[anchors]) @ W
+            T, eigenvalues = _anchored_directions(Kt_AA, settings, dtype)
+            C = W @ T
+            local = Z @ arrays.put(T, dtype) + (H - P) @ arrays.put(C, dtype)
+        feature_map = LocalExpansion(
+            origin=origin,
+            points=samples,
+            gamma=gamma,
+            index=index,
+            landmarks=samples[landmarks],
+            transform=arrays.get(transform),
+            P=arrays.get(P),
+            global_coefficients=C,
+            local=arrays.get(local),
+            n_conditioning=settings.n_conditioning,
+            nugget=settings.nugget,
+            device=settings.device,
+        )
+    return Solution(
+        feature_map=feature_map,
+        coefficients=None,
+        eigenvalues=eigenvalues,
+        anchors=None if settings.filter == "truncate" else anchors,
+        clique_laplacian=lambda: assemble_cliques(arrays.get(weights), arrays.get(members)),
+        theta=theta,
+        iterations=iterations,
+        residual=residual,
+        neighbors=arrays.get(neighbors),
+    )
+
+
+def _products(A: Any, B: Any, arrays: Arrays) -> Any:
+    """``A^T B`` for A, B (n x p), summed over blocks in double precision."""
+    parts = arrays.map(lambda block: arrays.put(A[block].T @ B[block], "float64"), gen_batches(A.shape[0], 2**14))
+    return sum(parts[1:], parts[0])
+
+
+def _anchored_directions(Kt_AA: np.ndarray, settings: Settings, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """T (anchors x r) with which ``Kt(., A) T`` are short features, and the sums of their squares over the anchors."""
+    if not np.all(np.isfinite(Kt_AA)):
+        raise ValueError(
+            f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
+            "Use smaller ones."
+        )
+    S, U = symmetric_eigh((Kt_AA + Kt_AA.T) / 2)
+    # The error of a quadratic form is the square of that of the solution.
+    known = max(0.1 * settings.tol**2, 10 * float(np.finfo(dtype).eps)) * S[-1]
+    rank = int(np.sum(known < S))
+    if rank == 0:
+        raise ValueError(f"No feature is left: strength = {settings.strength:.3g} damps all of the kernel.")
+    r = settle_n_components(settings.n_components, rank)
+    S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
+    return U / np.sqrt(S), S
+
+
+@dataclass(frozen=True)
+class JointSystem:
+    """``B = G^T G + eta (L_w + lam L)`` scaled to a diagonal of ones: ``D^-1/2 B D^-1/2``.
+
+    Attributes
+    ----------
+    G, G_T, L : sparse matrices of shape (n, n)
+        ``G D^-1/2``, its transpose, and ``eta lam D^-1/2 L D^-1/2``.
+    scale : array of shape (n,)
+        ``D^-1/2``.
+    labelled : int array of shape (m,)
+    classes : array of shape (c, m)
+        Which class each of them has, ones and zeros.
+    counts : array of shape (m,)
+        ``eta`` times the size of its class.
+    strength : float
+        eta.
+    groups, groups_T : sparse matrices of shape (n, p), (p, n)
+        ``D^1/2`` times the indicator of the samples that share their nearest landmark.
+    coarse : array of shape (p, p)
+        Inverse of the system between groups.
+    """
+
+    arrays: Arrays
+    dtype: str
+    G: Any
+    G_T: Any
+    L: Any
+    scale: Any
+    labelled: Any
+    classes: Any
+    counts: Any
+    strength: float
+    groups: Any
+    groups_T: Any
+    coarse: Any = None
+
+    @classmethod
+    def build(
+        cls,
+        factor: tuple[Any, Any, Any],
+        members: Any,
+        weights: Any,
+        groups: Any,
+        codes: np.ndarray,
+        settings: Settings,
+        arrays: Arrays,
+        dtype: str,
+    ) -> JointSystem:
+        """From the triplets of G, the cliques' members (n, k) and Laplacians (n, k, k), and each sample's group."""
+        xp = arrays.xp
+        n, k = members.shape
+        rows, columns, values = factor
+        eta = settings.strength
+        weights = arrays.put(weights * (eta * settings.lam), dtype)
+        own = weights.reshape(n, -1)[:, :: k + 1]
+        labelled = np.flatnonzero(codes >= 0)
+        sizes = class_counts(codes)[codes[labelled]]
+        diagonal = xp.bincount(columns, weights=values**2, minlength=n)
+        diagonal = diagonal + xp.bincount(members.reshape(-1), weights=own.reshape(-1), minlength=n)
+        diagonal[arrays.put(labelled)] += arrays.put(eta * (sizes - 1.0), "float64")
+        scale = arrays.put(1 / xp.sqrt(diagonal), dtype)
+        values = values * scale[columns]
+        first = (members[:, :, None] + 0 * members[:, None, :]).reshape(-1)
+        second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
+        L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
+        own, p = arrays.put(range(n)), int(groups.max()) + 1
+        system = cls(
+            arrays,
+            dtype,
+            arrays.sparse(rows, columns, values, (n, n)),
+            arrays.sparse(columns, rows, values, (n, n)),
+            L,
+            scale,
+            arrays.put(labelled),
+            arrays.put(codes[labelled] == np.arange(class_counts(codes).size)[:, None], dtype),
+            arrays.put(eta * sizes, dtype),
+            eta,
+            arrays.sparse(own, groups, 1 / scale, (n, p)),
+            arrays.sparse(groups, own, 1 / scale, (p, n)),
+        )
+        return replace(system, coarse=system.coarse_inverse(groups, p))
+
+    def coarse_inverse(self, groups: Any, p: int) -> Any:
+        """Inverse of ``C^T (D^-1/2 B D^-1/2) C``, C the groups' matrix (n x p)."""
+        arrays = self.arrays
+        E = arrays.zeros((p, p), "float64")
+        own = arrays.put(range(self.scale.shape[0]))
+
+        def fill(part: slice) -> None:
+            C = arrays.zeros((self.scale.shape[0], part.stop - part.start), self.dtype)
+            inside = (groups >= part.start) & (groups < part.stop)
+            C[own[inside], groups[inside] - part.start] = 1 / self.scale[inside]
+            E[:, part] = arrays.put(self.groups_T @ self.apply(C), "float64")
+
+        arrays.map(fill, gen_batches(p, arrays.columns))
+        S, U = arrays.xp.linalg.eigh((E + E.T) / 2)
+        # Groups without a sample, and what rounding leaves below zero, are not corrected.
+        known = float(S[-1]) * p * float(np.finfo(self.dtype).eps) < S
+        inverse = arrays.xp.where(known, 1 / arrays.xp.where(known, S, arrays.xp.ones_like(S)), 0 * S)
+        return arrays.put((U * inverse) @ U.T, self.dtype)
+
+    def precondition(self, R: Any) -> Any:
+        """What the scaled diagonal cannot see, a correction of whole groups, added to the residual."""
+        correction = self.groups @ (self.coarse @ (self.groups_T @ R))
+        correction += R
+        return correction
+
+    def graphs(self, V: Any) -> Any:
+        """``eta D^-1/2 M D^-1/2 @ V``."""
+        product = self.L @ V
+        if self.labelled.shape[0]:
+            scale = self.scale[self.labelled][:, None]
+            U = V[self.labelled] * scale
+            product[self.labelled] += scale * (
+                self.counts[:, None] * U - self.strength * (self.classes.T @ (self.classes @ U))
+            )
+        return product
+
+    def apply(self, V: Any) -> Any:
+        """``D^-1/2 B D^-1/2 @ V``."""
+        product = self.graphs(V)
+        product += self.G_T @ (self.G @ V)
+        return product
+
+    def _conjugate(self, rhs: Any, settings: Settings) -> tuple[Any, int, float]:
+        return conjugate_gradients(self.apply, self.precondition, rhs, settings.tol, settings.max_iter, self.arrays.xp)
+
+    def solve(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
+        """``B^-1 E_A``, ``eta M P``, ``H = P - B^-1 eta M P``, iterations, and the largest relative residual."""
+        arrays, xp = self.arrays, self.arrays.xp
+        n, p = P.shape
+        scale = self.scale[:, None]
+        Z = arrays.zeros((n, anchors.size), self.dtype)
+        MP = arrays.zeros((n, p), self.dtype)
+        H = arrays.zeros((n, p), self.dtype)
+
+        def anchored(part: slice) -> tuple[int, float]:
+            rows = arrays.put(anchors[part])
+            E = arrays.zeros((n, rows.shape[0]), self.dtype)
+            E[rows, xp.arange(rows.shape[0])] = self.scale[rows]
+            solution, iterations, residual = self._conjugate(E, settings)
+            Z[:, part] = scale * solution
+            return iterations, residual
+
+        def smooth(part: slice) -> tuple[int, float]:
+            rhs = self.graphs(P[:, part] / scale)
+            MP[:, part] = rhs / scale
+            solution, iterations, residual = self._conjugate(rhs, settings)
+            H[:, part] = P[:, part] - scale * solution
+            return iterations, residual
+
+        jobs = [(anchored, part) for part in gen_batches(anchors.size, arrays.columns)]
+        jobs += [(smooth, part) for part in gen_batches(p, arrays.columns)]
+        outcomes = arrays.map(lambda job: job[0](job[1]), jobs)
+        iterations, residual = max(i for i, _ in outcomes), max(r for _, r in outcomes)
+        if residual > settings.tol:
+            warnings.warn(
+                f"The linear solve stopped after max_iter={settings.max_iter} iterations at a residual of "
+                f"{residual:.2g}, above tol={settings.tol:.2g}. Raise max_iter, tol or nugget, or lower strength="
+                f"{settings.strength:.3g}.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return Z, MP, H, iterations, residual

@@ -1,0 +1,302 @@
+"""The sparse solver: exact in its limit, its parts as their formulas say, the same answer on every device."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+
+from conftest import few_labels
+from ldsu import LDSU, LDSUClassifier, mean_average_precision
+from ldsu.arrays import CPU
+from ldsu.cells import cell_index, cell_neighbors
+from ldsu.conjugate import conjugate_gradients
+from ldsu.datasets import load
+from ldsu.landmarks import MOST_LABELLED, choose_landmarks, landmark_features, landmark_transform
+from ldsu.methods.ldsu import SPARSE_ROWS
+from ldsu.neighbors import input_neighbors, neighbor_index
+from ldsu.precision import conditioning_sets, residual_factor
+
+EXACT = {"solver": "exact", "gamma": 0.3}
+
+
+def limit(n, **parameters):
+    """The sparse solver where nothing is left out: every sample is conditioned on all that come before it."""
+    return LDSU(solver="sparse", gamma=0.3, n_conditioning=n - 1, nugget=1e-12, tol=1e-12, **parameters)
+
+
+def samples(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, 6)), rng.integers(0, 3, n), rng.standard_normal((20, 6))
+
+
+def gram(model, X, Q):
+    """Inner products of features: what a linear classifier sees."""
+    Z = model.transform(X)
+    return np.vstack([Z, model.transform(Q)]) @ Z.T
+
+
+@pytest.mark.parametrize("n_landmarks", [0, 1, 10, 60, 80])
+@pytest.mark.parametrize("per_class", [0, 1, 4])
+def test_conditioned_on_everything_it_is_the_exact_solver_whatever_the_landmarks(n_landmarks, per_class):
+    X, y, Q = samples()
+    few = few_labels(y, per_class) if per_class else None
+    anchors = {"min_anchors": 3 * per_class} if per_class else {"min_anchors": 80}
+    sparse = limit(80, n_landmarks=n_landmarks if per_class else 80, landmark_noise=0.1, **anchors).fit(X, few)
+    exact = LDSU(**EXACT, **anchors).fit(X, few)
+    np.testing.assert_allclose(gram(sparse, X, Q), gram(exact, X, Q), atol=1e-9)
+
+
+@pytest.mark.parametrize("parameter", [{"lam": 30.0}, {"strength": 0.0}, {"strength": 1e4}, {"scaling": "absolute"}])
+def test_the_limit_holds_for_other_settings(parameter):
+    X, y, Q = samples()
+    few = few_labels(y, 3)
+    common = {"min_anchors": 9, "clique_size": 4, **parameter}
+    sparse, exact = limit(80, **common).fit(X, few), LDSU(**EXACT, **common).fit(X, few)
+    np.testing.assert_allclose(gram(sparse, X, Q), gram(exact, X, Q), atol=1e-8)
+
+
+def test_more_labels_than_landmarks_still_give_the_exact_inner_products_at_the_anchors(monkeypatch):
+    monkeypatch.setattr("ldsu.landmarks.MOST_LABELLED", 9)
+    X, y, _ = samples()
+    few = few_labels(y, 8)
+    sparse = limit(80, n_landmarks=5, min_anchors=1).fit(X, few)
+    assert sparse.anchors_.size == 9
+    assert np.bincount(few[sparse.anchors_]).tolist() == [3, 3, 3]
+    exact = LDSU(**EXACT, min_anchors=1).fit(X, few)
+    A = sparse.anchors_
+    of = [model.transform(X[A]) @ model.transform(X[A]).T for model in (sparse, exact)]
+    np.testing.assert_allclose(*of, atol=1e-9)
+
+
+def test_the_factor_is_the_conditional_of_each_sample_given_its_set():
+    X, _, _ = samples(30)
+    gamma, nugget, s = 0.3, 0.01, 5
+    rank = np.random.default_rng(1).permutation(30)
+    neighbors = input_neighbors(X, 10)[1]
+    sets = conditioning_sets(neighbors, rank, s, CPU)
+    P = landmark_features(X, X[:4], landmark_transform(X[:4], gamma, 0.1, CPU), gamma, CPU)[0]
+    R = np.exp(-gamma * ((X[:, None] - X) ** 2).sum(axis=2)) - P @ P.T
+    rows, columns, values = residual_factor(X, P, sets, gamma, nugget, CPU)
+    G = np.zeros((30, 30))
+    G[rows, columns] = values
+    for i in range(30):
+        N = [j for j in neighbors[i] if rank[j] < rank[i]][:s]
+        assert sorted(set(sets[i]) - {i}) == sorted(N)
+        w = np.linalg.solve(R[np.ix_(N, N)] + nugget * np.eye(len(N)), R[N, i])
+        v = max(R[i, i] - w @ R[N, i], nugget)
+        row = np.zeros(30)
+        row[N], row[i] = -w, 1
+        np.testing.assert_allclose(G[i], row / np.sqrt(v), atol=1e-10)
+
+
+def test_landmark_features_leave_a_positive_semi_definite_residual():
+    X, _, _ = samples()
+    K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2))
+    for noise in (1e-8, 0.1, 10.0):
+        P, nearest = landmark_features(X, X[:15], landmark_transform(X[:15], 0.3, noise, CPU), 0.3, CPU)
+        Nystroem = K[:, :15] @ np.linalg.inv(K[:15, :15] + noise * np.eye(15)) @ K[:15]
+        np.testing.assert_allclose(P @ P.T, Nystroem, atol=1e-6)
+        assert np.linalg.eigvalsh(K - P @ P.T).min() > -1e-8
+        np.testing.assert_array_equal(nearest, K[:, :15].argmax(axis=1))
+
+
+def test_landmarks_are_the_labelled_samples_and_others():
+    codes = np.full(500, -1)
+    codes[[3, 100, 400]] = [0, 1, 0]
+    landmarks, m = choose_landmarks(np.zeros((500, 2)), codes, 20, np.random.default_rng(0))
+    assert m == 3
+    assert landmarks[:3].tolist() == [3, 100, 400]
+    assert np.unique(landmarks).size == 23
+
+
+def test_many_labelled_samples_give_landmarks_class_by_class():
+    codes = np.repeat([0, 1], [5000, 200])
+    landmarks, m = choose_landmarks(np.zeros((5200, 1)), codes, 0, np.random.default_rng(0))
+    assert m == landmarks.size == MOST_LABELLED
+    assert np.bincount(codes[landmarks]).tolist() == [800, 200]
+
+
+def test_conjugate_gradients_solve_every_column_and_leave_zero_columns_alone():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((40, 40))
+    A = A @ A.T + np.eye(40)
+    B = rng.standard_normal((40, 5))
+    B[:, 2] = 0
+    X, iterations, residual = conjugate_gradients(lambda V: A @ V, np.copy, B, 1e-10, 200, np)
+    np.testing.assert_allclose(A @ X, B, atol=1e-8)
+    assert 1 < iterations <= 200
+    assert residual <= 1e-10
+
+
+def test_a_solve_that_is_cut_short_says_so_and_names_what_to_change(digits):
+    X, y = digits
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 .* above tol=1e-06. Raise max_iter, tol or nugget"):
+        model = LDSU(solver="sparse", max_iter=2, tol=1e-6).fit(X, y)
+    assert model.residual_ > 1e-6
+    assert model.n_iter_ == 2
+
+
+def test_convergence_is_reported(digits):
+    model = LDSU(solver="sparse").fit(*digits)
+    assert model.n_iter_ > 1
+    assert 0 < model.residual_ <= 1e-3
+
+
+def test_single_precision_agrees_with_double(digits):
+    X, y = digits
+    single, double = (LDSU(solver="sparse", tol=tol).fit(X, y) for tol in (1e-4, 1e-9))
+    G, G_double = gram(single, X, X), gram(double, X, X)
+    np.testing.assert_allclose(G, G_double, atol=1e-3 * np.abs(G_double).max())
+
+
+def test_copies_constant_rows_and_isolated_points_do_no_harm():
+    rng = np.random.default_rng(0)
+    X = np.vstack([np.zeros((40, 3)), rng.standard_normal((40, 3)), [[1e3, 0, 0]]])
+    y = np.full(81, -1)
+    y[[0, 45, 50]] = [0, 1, 2]
+    model = LDSU(solver="sparse").fit(X, y)
+    Z = model.transform(np.vstack([X, [[0, 1e6, 0]]]))
+    assert np.isfinite(Z).all()
+    np.testing.assert_allclose(Z[0], Z[20], atol=1e-4)
+    assert np.abs(Z[-1]).max() < 1e-6  # far from everything: no feature
+    same = LDSU(solver="sparse").fit(np.ones((30, 2)), np.r_[0, 1, np.full(28, -1)])
+    assert np.isfinite(same.transform(np.ones((3, 2)))).all()
+
+
+def test_it_is_deterministic_and_survives_pickling(digits):
+    X, y = digits
+    first, second = (LDSU(solver="sparse").fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(first.transform(X), second.transform(X))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)).transform(X), first.transform(X))
+    assert not np.array_equal(LDSU(solver="sparse", random_state=1).fit(X, y).transform(X), first.transform(X))
+
+
+def test_rows_transform_one_by_one_as_together(digits):
+    X, y = digits
+    model = LDSU(solver="sparse").fit(X, y)
+    together = model.transform(X[:7])
+    np.testing.assert_allclose(np.vstack([model.transform(x[None]) for x in X[:7]]), together, atol=1e-5)
+
+
+def test_a_large_common_offset_changes_nothing(digits):
+    X, y = digits
+    near, far = LDSU(solver="sparse").fit(X, y), LDSU(solver="sparse").fit(X + 1e5, y)
+    np.testing.assert_allclose(np.abs(far.transform(X + 1e5)), np.abs(near.transform(X)), atol=1e-4)
+
+
+def test_training_rows_get_their_training_features(digits):
+    """The nearest training point of a training row is itself: what it was given is what it gets, but for the nugget."""
+    X, y = digits
+    model = LDSU(solver="sparse", nugget=1e-8, tol=1e-8).fit(X, y)
+    of = model.feature_map_
+    training = of.P @ of.global_coefficients + of.local
+    np.testing.assert_allclose(model.transform(X), training, atol=1e-5 * np.abs(training).max())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"kernel": "chi2"}, "kernel='rbf', not 'chi2'"),
+        ({"filter": "heat"}, "not 'heat'"),
+        ({"cliques": "kernel"}, "cliques are those of the input space"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_by_name(parameters, message, digits):
+    X, y = digits
+    with pytest.raises(ValueError, match=message):
+        LDSU(solver="sparse", **parameters).fit(np.abs(X), y)
+
+
+def test_auto_takes_the_sparse_solver_only_where_it_serves_and_is_faster():
+    rng = np.random.default_rng(0)
+    many, few = rng.standard_normal((SPARSE_ROWS + 1, 3)), rng.standard_normal((100, 3))
+    assert LDSU().fit(many).solver_ == "sparse"
+    assert LDSU().fit(few).solver_ == "exact"
+    model = LDSU(kernel="cosine")
+    assert model._choose_solver(many, model._settings(len(many)), None) == "exact"
+    model = LDSU(50, filter="truncate")
+    assert model._choose_solver(many, model._settings(len(many)), None) == "exact"
+
+
+def test_the_user_gets_neighbours_and_graphs(digits):
+    X, y = digits
+    sparse = LDSU(solver="sparse", store_graphs=True).fit(X, y)
+    exact = LDSU(solver="exact", store_graphs=True).fit(X, y)
+    assert sparse.neighbors_.shape == (120, 30)
+    np.testing.assert_array_equal(sparse.neighbors_[:, :5], input_neighbors(X, 5)[1])
+    difference = abs(sparse.clique_laplacian_ - exact.clique_laplacian_)
+    assert difference.max() < 1e-4
+
+
+def test_memory_is_asked_for_before_it_is_taken(monkeypatch):
+    X = np.zeros((SPARSE_ROWS + 1, 2))
+    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**20)
+    with pytest.raises(MemoryError, match="LDSU for 3001 samples needs about"):
+        LDSU().fit(X)
+
+
+def recall(found, X, Q, k, exclude_self=False):
+    D2 = ((Q[:, None] - X) ** 2).sum(axis=2)
+    if exclude_self:
+        np.fill_diagonal(D2, np.inf)
+    furthest = np.sort(D2, axis=1)[:, k - 1 : k]
+    return float(np.mean(np.take_along_axis(D2, found, axis=1) <= furthest * (1 + 1e-6)))
+
+
+def test_cells_find_nearly_all_true_neighbours_and_never_the_row_itself(monkeypatch):
+    monkeypatch.setattr("ldsu.cells.CANDIDATES", 400)
+    X = load_digits(return_X_y=True)[0].astype(np.float32)
+    index = cell_index(X)
+    assert index.centres.shape[0] > 10
+    distances, found = cell_neighbors(index, X, X, 12, exclude_self=True)
+    assert recall(found, X, X, 12, exclude_self=True) > 0.97
+    assert not np.any(found == np.arange(len(X))[:, None])
+    assert np.all(np.diff(distances, axis=1) >= 0)
+    assert recall(cell_neighbors(index, X, X[:200] + 0.5, 12)[1], X, X[:200] + 0.5, 12) > 0.95
+
+
+@pytest.mark.parametrize("k", [1, 29, 30, 50])
+def test_cells_give_as_many_neighbours_as_there_are(k):
+    X = np.repeat(np.random.default_rng(0).standard_normal((10, 4)), 3, axis=0)
+    distances, found = cell_neighbors(cell_index(X), X, X, k, exclude_self=True)
+    assert found.shape == (30, min(k, 29))
+    assert not np.any(found == np.arange(30)[:, None])
+    assert all(np.unique(row).size == row.size for row in found)
+    np.testing.assert_allclose(distances[:, 0], 0, atol=1e-10)  # its copy
+
+
+def test_the_approximate_search_serves_the_solver(monkeypatch):
+    """Above the exact rows neighbours come from cells, and the features are as good."""
+    monkeypatch.setattr("ldsu.neighbors.EXACT_ROWS", 500)
+    X, y = load_digits(return_X_y=True)
+    few = few_labels(y[:1200], 3)
+    model = LDSUClassifier(LDSU(solver="sparse")).fit(X[:1200], few)
+    assert neighbor_index(X[:1200]).cells is not None
+    assert model.score(X[1200:], y[1200:]) > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["usps", "umist", "coil20", "yaleb"])
+def test_on_real_images_it_is_as_good_as_the_exact_solver(name, real_data):
+    """Not more than 0.005 of mean average precision below it, mean of five splits, at 1, 3, 5 and 10 labels a class."""
+    real_data(f"{name}.npz")  # skips where there is none
+    data = load(name, preprocessing="log") if name == "yaleb" else load(name)
+    X, y = np.asarray(data.X, dtype=np.float32), data.y
+    for per_class in (1, 3, 5, 10):
+        scores = {"exact": [], "sparse": []}
+        for split in range(5):
+            order = np.random.default_rng(split).permutation(len(y))
+            train, test = order[: len(y) // 2], order[len(y) // 2 :]
+            rng = np.random.default_rng(split)
+            few = np.full(train.size, -1)
+            for label in np.unique(y):
+                few[rng.permutation(np.flatnonzero(y[train] == label))[:per_class]] = label
+            for solver, values in scores.items():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", ConvergenceWarning)
+                    model = LDSUClassifier(LDSU(solver=solver), standardize_scores=False).fit(X[train], few)
+                values.append(mean_average_precision(y[test], model.decision_function(X[test]), classes=model.classes_))
+        assert np.mean(scores["sparse"]) > np.mean(scores["exact"]) - 0.005, (per_class, scores)
