@@ -1,7 +1,7 @@
 """Features from many samples and few labels.
 
 samples -> labels, kernels -> neighbors -> graphs -> filters, spectrum, solvers -> methods -> classify, model_selection
-datasets -> bench -> cli
+-> search; datasets -> bench -> cli
 """
 
 from importlib import import_module
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         mean_average_precision,
         mean_average_precision_scorer,
     )
+    from ldsu.search import LDSUSearch
     from ldsu.spectrum import KernelBasis
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "FewLabelKFold",
     "KernelBasis",
     "LDSUClassifier",
+    "LDSUSearch",
     "LabelledOnly",
     "LabelledScorer",
     "encode_labels",
@@ -47,7 +49,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: `ldsu --help` need not wait for scikit-learn."""
     if name in __all__:
-        for home in ("labels", "methods", "classify", "model_selection", "spectrum"):
+        for home in ("labels", "methods", "classify", "model_selection", "spectrum", "search"):
             module = import_module(f"ldsu.{home}")
             if hasattr(module, name):
                 return globals().setdefault(name, getattr(module, name))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -22,9 +20,8 @@ from ldsu.graphs import (
 )
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, settle_kernel
 from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
+from ldsu.sharing import Pieces
 from ldsu.spectrum import KernelBasis
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Coordinates:
     K: np.ndarray | None
 
 
-class SplitWork:
+class SplitWork(Pieces):
     """The shared work of a split. Every piece is kept until its cache is full; settings come in an order that suits it.
 
     Parameters
@@ -62,37 +59,11 @@ class SplitWork:
     KEEP = 2
 
     def __init__(self, split: Split, kernel: str, algebra: DenseAlgebra) -> None:
+        super().__init__(self.KEEP)
         self.split = split
         self.kernel = kernel
         self.algebra = algebra
         self.in_kernel_space = kernel not in INPUT_SPACE_KERNELS
-        self._kept: dict[str, OrderedDict[Hashable, tuple[Any, float]]] = {}
-        self._used: dict[tuple[str, Hashable], float] = {}
-        self._made = 0.0
-
-    def once(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
-        """``make()``, or what it gave before for the same key; its time is noted among what the caller relies on."""
-        kept = self._kept.setdefault(kind, OrderedDict())
-        if key not in kept:
-            while len(kept) >= self.KEEP:
-                kept.popitem(last=False)
-            made_before, start = self._made, time.perf_counter()
-            value = make()
-            # Pieces that `make` made on the way have noted their own time.
-            own = time.perf_counter() - start - (self._made - made_before)
-            self._made += own
-            kept[key] = (value, own)
-        else:
-            kept.move_to_end(key)
-        value, seconds = kept[key]
-        self._used[kind, key] = seconds
-        return value
-
-    def take_seconds(self) -> tuple[float, float]:
-        """Since the last call: seconds of the pieces used, whenever they were made, and of those made just now."""
-        answer = sum(self._used.values()), self._made
-        self._used, self._made = {}, 0.0
-        return answer
 
     def settled_kernel(self, gamma_scale: float) -> Kernel:
         """The kernel with its bandwidth set from the training half."""
@@ -109,7 +80,7 @@ class SplitWork:
             kernel = self.settled_kernel(gamma_scale)
             K = kernel.train_matrix(self.split.X_train)
             kept = K.copy() if self.in_kernel_space else None
-            basis = KernelBasis.from_kernel_matrix(K, kernel=kernel, eigh=self.algebra.eigh)
+            basis = KernelBasis.from_kernel_matrix(K, kernel=kernel, arrays=self.algebra)
             to_coordinates = basis.coordinates / basis.eigenvalues
             test = self.algebra.dot(kernel(self.split.X_test, self.split.X_train), to_coordinates)
             return Coordinates(basis, test, kept)
