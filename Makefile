@@ -30,7 +30,13 @@ format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## measure, and write rows under benchmarks/results (about half an hour)
+bench: $(READY) ## measure, and write rows under benchmarks/results and a chart into docs (about two hours)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python benchmarks/scale.py --chart docs/scale.svg
+	$(BIN)/python benchmarks/agreement.py
+	$(BIN)/python benchmarks/neighbors.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/gpu.py
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/cliques.py
 	$(BIN)/python benchmarks/choices.py

@@ -31,6 +31,7 @@ VARIANTS = {
     "8 neighbours": {"n_conditioning": 8},
     "30 neighbours": {"n_conditioning": 30},
     "nugget 1e-4": {"nugget": 1e-4},
+    "nugget 0.03": {"nugget": 0.03},
     "nugget 0.1": {"nugget": 0.1},
     "tol 1e-2": {"tol": 1e-2},
     "tol 1e-5": {"tol": 1e-5},

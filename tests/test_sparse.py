@@ -142,7 +142,7 @@ def test_a_solve_that_is_cut_short_says_so_and_names_what_to_change(digits):
 def test_convergence_is_reported(digits):
     model = LDSU(solver="sparse").fit(*digits)
     assert model.n_iter_ > 1
-    assert 0 < model.residual_ <= 1e-3
+    assert 0 < model.residual_ <= 1e-2
 
 
 def test_single_precision_agrees_with_double(digits):
@@ -274,7 +274,7 @@ def test_the_approximate_search_serves_the_solver(monkeypatch):
     X, y = load_digits(return_X_y=True)
     few = few_labels(y[:1200], 3)
     model = LDSUClassifier(LDSU(solver="sparse")).fit(X[:1200], few)
-    assert neighbor_index(X[:1200]).cells is not None
+    assert neighbor_index(X[:1200])[0].cells is not None
     assert model.score(X[1200:], y[1200:]) > 0.85
 
 

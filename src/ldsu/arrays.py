@@ -7,8 +7,10 @@ everywhere; eigenvectors stay where the matrix was.
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,27 @@ from sklearn.utils import gen_batches
 from threadpoolctl import threadpool_limits
 
 from ldsu.memory import BLOCK_BYTES, available_memory
+
+_limit_lock = threading.Lock()
+_limits: list[Any] = []
+_users = 0
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS to one thread while any caller asks for it; the last to leave restores what was before the first."""
+    global _users
+    with _limit_lock:
+        if _users == 0:
+            _limits.append(threadpool_limits(1, "blas"))
+        _users += 1
+    try:
+        yield
+    finally:
+        with _limit_lock:
+            _users -= 1
+            if _users == 0:
+                _limits.pop().restore_original_limits()
 
 
 class Arrays:
@@ -51,7 +74,7 @@ class Arrays:
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part. The threads are the parts': BLAS keeps to one within each."""
-        with threadpool_limits(1, "blas"):
+        with one_blas_thread():
             return list(Parallel(n_jobs=-1, backend="threading")(delayed(function)(part) for part in parts))
 
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:

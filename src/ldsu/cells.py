@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
+
+from ldsu.arrays import one_blas_thread
 
 CANDIDATES = 6000  # rows searched for each row: the knob between recall and time
 DIMENSIONS, VARIANCE = 64, 0.85  # principal components: at least so many, and more where they hold less than this
 VOTERS, VOTES = 32, 16  # the rows of a cell that choose the cells to search, and how many each of them votes for
+MOST_COLUMNS = 2000  # above so many the components are those of as many rows
 GROUP = 512  # rows that search together, at most
 
 
@@ -35,12 +37,17 @@ def cell_index(X: np.ndarray, seed: int = 0, n_jobs: int = -1) -> CellIndex:
     """Sort the rows of X (n x d, finite) into k-means cells of some ``sqrt(n) / 2.5`` rows, at least 64."""
     n = X.shape[0]
     rng = np.random.default_rng(seed)
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         sample = X[np.sort(rng.choice(n, min(n, 8000), replace=False))].astype(np.float64)
         mean = sample.mean(axis=0)
         scale = np.abs(sample - mean).max() or 1.0
         sample = (sample - mean) / scale
-        variances, V = np.linalg.eigh(sample.T @ sample)
+        if sample.shape[1] > MOST_COLUMNS:  # more columns than rows say anything about: the other product is smaller
+            sample = sample[:: -(-len(sample) // MOST_COLUMNS)]
+            variances, U = np.linalg.eigh(sample @ sample.T)
+            V = sample.T @ (U / np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny)))
+        else:
+            variances, V = np.linalg.eigh(sample.T @ sample)
         held = np.cumsum(variances[::-1])
         r = max(DIMENSIONS, int(np.searchsorted(held, VARIANCE * held[-1])) + 1)
         axes = V[:, : -r - 1 : -1] / scale
@@ -107,7 +114,7 @@ def cell_neighbors(
             distances[at] = np.take_along_axis(squared, nearest, axis=1)
             indices[at] = np.take_along_axis(these, nearest, axis=1)
 
-    with threadpool_limits(1, "blas"):  # the threads are the cells'
+    with one_blas_thread():  # the threads are the cells'
         if exclude_self:
             order, starts = index.order, index.starts
         else:

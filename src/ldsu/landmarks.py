@@ -35,7 +35,7 @@ def settle_n_directions(n: int) -> int:
 def choose_landmarks(
     X: np.ndarray, codes: np.ndarray, n_added: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, int]:
-    """Take the labelled points as landmarks, and add points that lie far from each other (k-means++).
+    """Take the labelled points as landmarks, and add others at random.
 
     Parameters
     ----------
@@ -82,20 +82,22 @@ def landmark_transform(Z: Any, gamma: float, noise: float, arrays: Arrays) -> An
     Z = arrays.put(Z, "float64")
     K = rbf(Z, Z, gamma, xp)
     S, U = xp.linalg.eigh(K)
-    return U / xp.sqrt(xp.clip(S, 0, None) + noise)
+    floor = S.shape[0] * float(np.finfo(np.float64).eps) * float(S[-1])  # copies among the landmarks, and no noise
+    return U / xp.sqrt(xp.clip(S, floor, None) + noise)
 
 
 def landmark_features(X: Any, Z: Any, transform: Any, gamma: float, arrays: Arrays) -> tuple[Any, Any]:
     """P (n x q), ``k(X, Z) @ transform`` for the rows of X, in blocks; and the nearest of the landmarks Z for each."""
     dtype = arrays.dtype_of(X)
-    transform = arrays.put(transform, dtype)
+    # Products lose the digits of small distances between samples far from the origin: in double precision few.
+    Z, transform = arrays.put(Z, "float64"), arrays.put(transform, "float64")
     P = arrays.zeros((X.shape[0], transform.shape[1]), dtype)
     nearest = arrays.zeros((X.shape[0],), "int64")
 
     def fill(block: slice) -> None:
-        K = rbf(X[block], Z, gamma, arrays.xp)
-        P[block] = K @ transform
+        K = rbf(arrays.put(X[block], "float64"), Z, gamma, arrays.xp)
+        P[block] = arrays.put(K @ transform, dtype)
         nearest[block] = K.argmax(axis=1)
 
-    arrays.each(fill, X.shape[0], 4 * P.itemsize * Z.shape[0])
+    arrays.each(fill, X.shape[0], 8 * (4 * Z.shape[0] + X.shape[1]))
     return P, nearest

@@ -9,13 +9,23 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from ldsu.arrays import Arrays, arrays_on
-from ldsu.kernels import dense, shifted
+from ldsu.kernels import dense
 from ldsu.landmarks import landmark_features
 from ldsu.neighbors import NeighborIndex
 from ldsu.precision import conditional
 
+# Samples farther out than this, in units of their spread, are taken for this far.
+FARTHEST = 1e15
 # New samples that are searched for and computed together.
-BATCH = 2**15
+BATCH, BATCH_BYTES = 2**15, 2**29
+
+
+def in_units(X: np.ndarray, origin: np.ndarray | None, unit: float, dtype: str) -> np.ndarray:
+    """``(X - origin) / unit``, clipped to what single precision can square."""
+    samples = X - (0 if origin is None else origin)
+    with np.errstate(over="ignore"):  # what overflows is clipped
+        samples /= unit
+    return np.clip(samples, -FARTHEST, FARTHEST, out=samples).astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,8 @@ class LocalExpansion:
     ----------
     origin : ndarray of shape (d,) or None
         Subtracted from new samples, as it was from `points`.
+    unit : float
+        What they are divided by then.
     points : ndarray of shape (n, d)
         The training samples.
     gamma, nugget : float
@@ -50,6 +62,7 @@ class LocalExpansion:
     """
 
     origin: np.ndarray | None
+    unit: float
     points: np.ndarray
     gamma: float
     nugget: float
@@ -67,21 +80,20 @@ class LocalExpansion:
         arrays = arrays_on(self.device)
         features = np.empty((X.shape[0], self.local.shape[1]), dtype=X.dtype)
         there = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
-        for rows in gen_batches(X.shape[0], BATCH):
+        for rows in gen_batches(X.shape[0], max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
             features[rows] = self._batch(dense(X[rows]), *there, arrays=arrays)
         return features
 
     def _batch(self, X: np.ndarray, points: Any, P: Any, local: Any, *, arrays: Arrays) -> np.ndarray:
-        # Training in single precision serves; a row's own features shall not depend on the rows beside it.
+        # Training in single precision serves; here it would let a row's features depend on the rows beside it.
         xp, dtype = arrays.xp, np.result_type(X, self.points).name
-        samples = shifted(X, self.origin).astype(dtype, copy=False)
+        samples = in_units(X, self.origin, self.unit, dtype)
         new = arrays.put(samples)
         landmarks, C = arrays.put(self.landmarks, dtype), arrays.put(self.global_coefficients, dtype)
         P_new, _ = landmark_features(new, landmarks, self.transform, self.gamma, arrays)
         # One more than training samples have: all of them where each of those has all others.
-        near = self.index.of(
-            samples.astype(self.points.dtype, copy=False), min(self.n_conditioning + 1, points.shape[0]), arrays
-        )
+        k = min(self.n_conditioning + 1, points.shape[0])
+        near = self.index.of(samples.astype(self.points.dtype, copy=False), k, points, arrays)
         features = arrays.zeros((samples.shape[0], local.shape[1]), dtype)
 
         def fill(block: slice) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,29 +76,40 @@ class NeighborIndex:
     X: np.ndarray
     cells: CellIndex | None
 
-    def others(self, k: int, arrays: Arrays = CPU) -> Any:
-        """Indices of the nearest other rows of each row, nearest first, shape (n, k)."""
+    def others(self, k: int, points: Any, arrays: Arrays = CPU) -> Any:
+        """Indices of the nearest other rows of each row, nearest first, shape (n, k); `points` are X on the device."""
         if arrays.xp is not np:
-            return self._on_device(arrays, None, k)
+            return self._on_device(points, points, k, arrays, exclude_self=True)
         if self.cells is None:
             return input_neighbors(self.X, k)[1]
         return cell_neighbors(self.cells, self.X, self.X, k, exclude_self=True)[1]
 
-    def of(self, Q: np.ndarray, k: int, arrays: Arrays = CPU) -> Any:
+    def of(self, Q: np.ndarray, k: int, points: Any, arrays: Arrays = CPU) -> Any:
         """Indices of the nearest rows of each row of Q (q x d), nearest first, shape (q, k)."""
         if arrays.xp is not np:
-            return self._on_device(arrays, Q, k)
+            return self._on_device(points, arrays.put(Q), k, arrays, exclude_self=False)
         if self.cells is None:
             search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(self.X)
             return search.kneighbors(Q, return_distance=False).astype(np.int64, copy=False)
         return cell_neighbors(self.cells, self.X, Q, k)[1]
 
-    def _on_device(self, arrays: Arrays, Q: np.ndarray | None, k: int) -> Any:
-        points = arrays.put(self.X)
+    def _on_device(self, points: Any, Q: Any, k: int, arrays: Arrays, *, exclude_self: bool) -> Any:
         search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
-        return search(points, points if Q is None else arrays.put(Q), k, Q is None, arrays.xp)[1]
+        return search(points, Q, k, exclude_self, arrays.xp)[1]
 
 
-def neighbor_index(X: np.ndarray, arrays: Arrays = CPU) -> NeighborIndex:
-    """Prepare the search among the rows of X (n x d)."""
-    return NeighborIndex(X, cell_index(X) if arrays.xp is np and X.shape[0] > EXACT_ROWS else None)
+def neighbor_index(X: np.ndarray, arrays: Arrays = CPU) -> tuple[NeighborIndex, np.ndarray]:
+    """Prepare the search among the rows of X (n x d), sorted so that near rows lie near each other in memory.
+
+    Returns
+    -------
+    index : NeighborIndex
+        Of ``X[order]``.
+    order : ndarray of shape (n,)
+        As they came where all pairs are compared, and cell by cell else.
+    """
+    n = X.shape[0]
+    if arrays.xp is not np or n <= EXACT_ROWS:
+        return NeighborIndex(X, None), np.arange(n)
+    cells = cell_index(X)
+    return NeighborIndex(X[cells.order], replace(cells, order=np.arange(n))), cells.order

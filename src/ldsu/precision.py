@@ -6,6 +6,9 @@ from typing import Any
 
 from ldsu.arrays import Arrays
 
+# Copies of a sample make a set's matrix singular without some noise.
+LEAST_NUGGET = 1e-12
+
 
 def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> Any:
     """The nearest listed neighbours of each point that come before it, shape (n, at most `size`).
@@ -64,7 +67,7 @@ def conditional(Y: Any, P: Any, lacking: Any, gamma: float, nugget: float, array
     present = arrays.put(~lacking, "float64")
     R_NN = R[:, :s, :s] * present[:, :, None] * present[:, None, :]
     diagonal = xp.arange(s)
-    R_NN[:, diagonal, diagonal] += 1 - present + nugget
+    R_NN[:, diagonal, diagonal] += 1 - present + max(nugget, LEAST_NUGGET)
     r_N = R[:, :s, s] * present
     weights = xp.linalg.solve(R_NN, r_N[:, :, None])[:, :, 0]
     variance = xp.clip(R[:, s, s] - (weights * r_N).sum(axis=1), nugget, None)

@@ -402,7 +402,9 @@ def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
     """What the features depend on, beside samples and labels, the most expensive parts first."""
     joint = None if ldsu.filter == "tikhonov" else ldsu.lam
     product = rounded(ldsu.lam * ldsu.strength)
-    return (*graph_key(ldsu), joint, ldsu.filter, product, ldsu.min_anchors, ldsu.lam, ldsu.strength, ldsu.n_components)
+    count = type(ldsu.n_components).__name__  # 1 is one feature, 1.0 all of them
+    last = (ldsu.min_anchors, ldsu.lam, ldsu.strength, count, ldsu.n_components)
+    return (*graph_key(ldsu), joint, ldsu.filter, product, *last)
 
 
 def rounded(value: float) -> str:
@@ -442,7 +444,8 @@ def shareable(model: Any) -> bool:
     """Whether a classifier's features may be made from shared pieces: `LDSU` itself with a named kernel."""
     if type(model) is not LDSUClassifier or type(model.features) is not LDSU:
         return False
-    return model.features.solver in ("auto", "exact") and isinstance(model.features.kernel, str)
+    features = model.features
+    return features.solver in ("auto", "exact") and features.device == "cpu" and isinstance(features.kernel, str)
 
 
 def solved_exactly(ldsu: LDSU, X: Any) -> bool:

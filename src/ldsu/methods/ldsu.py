@@ -66,11 +66,13 @@ class LDSU(KernelFeatures):
         With a smooth filter and fewer labelled samples than this, landmarks are added as anchors.
     solver : {"auto", "exact", "sparse"}, default="auto"
         "exact" forms the n x n kernel matrix. "sparse" takes time and memory in proportion to n: landmarks carry the
-        global part of the kernel, nearest neighbours the local one; it is for ``kernel="rbf"`` and
-        ``filter="tikhonov"``. "auto" is "sparse" where that serves and n is above 3,000, else "exact".
+        global part of the kernel, nearest neighbours the local one; it is for ``kernel="rbf"``, and for
+        ``filter="tikhonov"`` or "truncate" with at most 500 features. "auto" is "sparse" for dense samples with
+        "tikhonov" and n above 3,000 where that serves, else "exact".
     n_landmarks : int, optional
-        Of the sparse solver: landmarks beside the labelled samples (the first 1,000 of which, the classes in turn,
-        always are). None is ``2,000,000 / n``, between 100 and 500.
+        Of the sparse solver: landmarks beside the labelled samples, which always are (1,000 of them, the classes in
+        turn, where there are more: the features then see labelled samples through these). None is ``2,000,000 / n``,
+        between 100 and 500.
     landmark_noise : float, optional
         Of the sparse solver: noise with which landmarks are seen, in units of k(x, x). The less, the more of the kernel
         is taken as global; the more, the more is left to neighbours. Less is better where neighbours are often of
@@ -81,8 +83,9 @@ class LDSU(KernelFeatures):
     nugget : float, default=0.01
         Of the sparse solver: noise of the kernel's local part, in units of k(x, x). More makes the linear solves faster
         where samples lie very close together.
-    tol : float, default=1e-3
-        Of the sparse solver: relative residual of its linear solves. Below 1e-5 it works in double precision.
+    tol : float, default=1e-2
+        Of the sparse solver: relative residual of its linear solves, or of its eigenvectors with "truncate". Below
+        1e-5, and where strength is very large, it works in double precision.
     max_iter : int, default=1000
         Of the sparse solver: most iterations of its linear solves.
     random_state : int, default=0
@@ -182,7 +185,7 @@ class LDSU(KernelFeatures):
     landmark_noise: float | None = None
     n_conditioning: int = 15
     nugget: float = 0.01
-    tol: float = 1e-3
+    tol: float = 1e-2
     max_iter: int = 1000
     random_state: int = 0
     device: str = "cpu"

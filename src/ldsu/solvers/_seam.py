@@ -28,7 +28,7 @@ class Settings:
     landmark_noise: float | None = None
     n_conditioning: int = 15
     nugget: float = 0.01
-    tol: float = 1e-3
+    tol: float = 1e-2
     max_iter: int = 1000
     seed: int = 0
     device: str = "cpu"

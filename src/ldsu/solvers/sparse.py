@@ -11,20 +11,23 @@ result is that of the exact solver, whatever the landmarks.
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 
-from ldsu.arrays import Arrays, arrays_on
+from ldsu.arrays import CPU, Arrays, arrays_on
 from ldsu.conjugate import conjugate_gradients
 from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, mean_clique_scatter
 from ldsu.kernels import Kernel, column_means, dense, shifted
 from ldsu.labels import class_counts
 from ldsu.landmarks import (
+    MOST_LABELLED,
     NOISE,
     choose_landmarks,
     landmark_features,
@@ -32,7 +35,7 @@ from ldsu.landmarks import (
     settle_n_directions,
     settle_n_landmarks,
 )
-from ldsu.local_expansion import LocalExpansion
+from ldsu.local_expansion import LocalExpansion, in_units
 from ldsu.neighbors import cliques, neighbor_index
 from ldsu.precision import conditioning_sets, residual_factor
 from ldsu.progress import Stages
@@ -40,13 +43,17 @@ from ldsu.solvers._seam import Settings, Solution
 from ldsu.solvers.sparse_spectrum import pairs_memory, reason_against_pairs, shifted_strength, truncated_features
 from ldsu.spectrum import fix_signs, settle_n_components, symmetric_eigh
 
-# A tolerance below this needs double precision.
-SINGLE_TOLERANCE = 1e-5
+# A tolerance below this, or graphs that outweigh the kernel by more than this, need double precision.
+SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
+# Rows that tell the spread of the samples, the unit in which they are computed with.
+SPREAD_ROWS = 1000
 
 
-def working_precision(settings: Settings) -> str:
-    """Single precision, unless the tolerance asks for more than it holds, or eigenvectors are sought."""
-    return "float32" if settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
+def working_precision(codes: np.ndarray, settings: Settings) -> str:
+    """Single precision, unless tolerance or strength ask for more than it holds, or eigenvectors are sought."""
+    heaviest = settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
+    single = settings.tol >= SINGLE_TOLERANCE and heaviest <= SINGLE_STRENGTH and settings.filter != "truncate"
+    return "float32" if single else "float64"
 
 
 def reason_against(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> str | None:
@@ -65,14 +72,16 @@ def reason_against(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> 
 def sparse_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Any) -> int:
     """Bytes the sparse solver holds at its peak, beside X and its copy."""
     n, d = X.shape
-    m = int(np.sum(codes >= 0))
-    itemsize = 4 if working_precision(settings) == "float32" else 8
-    landmarks = settle_n_landmarks(settings.n_landmarks, n) + m
+    m = min(int(np.sum(codes >= 0)), MOST_LABELLED)
+    itemsize = 4 if working_precision(codes, settings) == "float32" else 8
+    landmarks = min(settle_n_landmarks(settings.n_landmarks, n) + m, settle_n_directions(n))
     anchors = max(m, settings.min_anchors)
+    copies = 2 * X.dtype.itemsize if scipy.sparse.issparse(X) else 0
+    solving = 8 * CPU.columns * (os.cpu_count() or 1)
     listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
     graph = 2 * 16 * listed + 4 * 24 * (settings.n_conditioning + 1) + 3 * 24 * settings.clique_size**2
     pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
-    return n * (itemsize * (d + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
+    return n * (copies * d + itemsize * (d + solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
 
 
 def solve_sparse(
@@ -98,24 +107,29 @@ def solve_sparse(
     if reason:
         raise ValueError(f"solver='sparse' cannot do this: {reason}. Use solver='exact'.")
     arrays = arrays_on(settings.device)
-    dtype = working_precision(settings)
-    gamma = float(kernel.gamma or 0.0)
+    dtype = working_precision(codes, settings)
     n = X.shape[0]
     rng = np.random.default_rng(settings.seed)
     with stages("neighbours"):
         X = dense(X)
         origin = column_means(X)
-        samples = shifted(X, origin).astype(dtype, copy=False)
+        some = shifted(X[:: max(1, n // SPREAD_ROWS)].astype(np.float64), origin)
+        unit = float(np.sqrt(np.mean(some**2))) or 1.0
+        gamma = float(kernel.gamma or 0.0) * unit**2
+        samples = in_units(X, origin, unit, dtype)
+        index, order = neighbor_index(samples, arrays)
+        samples, codes = index.X, codes[order]
         points = arrays.put(samples)
-        index = neighbor_index(samples, arrays)
         listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
-        neighbors = index.others(min(listed, n - 1), arrays)
+        neighbors = index.others(min(listed, n - 1), points, arrays)
     with stages("graphs"):
         members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
         grams = clique_grams(points, members, arrays)
-        theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if settings.relative else 1.0)
+        theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if settings.relative else unit**-2)
         weights = clique_weights(grams, theta, arrays.xp)
-        if settings.relative:
+        if not settings.relative:
+            weights *= unit**-2
+        else:
             weights /= float(weights.reshape(n, -1)[:, :: members.shape[1] + 1].sum()) / n or 1.0
     with stages("landmarks"):
         landmarks, m = choose_landmarks(samples, codes, settle_n_landmarks(settings.n_landmarks, n), rng)
@@ -152,6 +166,7 @@ def solve_sparse(
             local = Z @ arrays.put(T, dtype) + (H - P) @ arrays.put(C, dtype)
         feature_map = LocalExpansion(
             origin=origin,
+            unit=unit,
             points=samples,
             gamma=gamma,
             index=index,
@@ -168,13 +183,27 @@ def solve_sparse(
         feature_map=feature_map,
         coefficients=None,
         eigenvalues=eigenvalues,
-        anchors=None if settings.filter == "truncate" else anchors,
-        clique_laplacian=lambda: assemble_cliques(arrays.get(weights), arrays.get(members)),
-        theta=theta,
+        anchors=None if settings.filter == "truncate" else order[anchors],
+        clique_laplacian=lambda: assemble_cliques(arrays.get(weights), order[arrays.get(members)]),
+        theta=theta * unit**2,
         iterations=iterations,
         residual=residual,
-        neighbors=arrays.get(neighbors),
+        neighbors=_in_given_order(arrays.get(neighbors), order),
     )
+
+
+def _indicators(codes: np.ndarray, arrays: Arrays, dtype: str) -> tuple[Any, Any]:
+    """Class membership of labelled samples, by classes (c x m) and by samples (m x c)."""
+    m, c = codes.size, int(codes.max(initial=-1)) + 1
+    ones, own, of = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes)
+    return arrays.sparse(of, own, ones, (c, m)), arrays.sparse(own, of, ones, (m, c))
+
+
+def _in_given_order(neighbors: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Lists of neighbours (n x l) of sorted samples, for the samples as they came."""
+    given = np.empty_like(neighbors)
+    given[order] = order[neighbors]
+    return given
 
 
 def _products(A: Any, B: Any, arrays: Arrays) -> Any:
@@ -212,7 +241,7 @@ class JointSystem:
     scale : array of shape (n,)
         ``D^-1/2``.
     labelled : int array of shape (m,)
-    classes : array of shape (c, m)
+    classes, classes_T : sparse matrices of shape (c, m), (m, c)
         Which class each of them has, ones and zeros.
     counts : array of shape (m,)
         ``eta`` times the size of its class.
@@ -232,6 +261,7 @@ class JointSystem:
     scale: Any
     labelled: Any
     classes: Any
+    classes_T: Any
     counts: Any
     strength: float
     groups: Any
@@ -276,7 +306,7 @@ class JointSystem:
             L,
             scale,
             arrays.put(labelled),
-            arrays.put(codes[labelled] == np.arange(class_counts(codes).size)[:, None], dtype),
+            *_indicators(codes[labelled], arrays, dtype),
             arrays.put(eta * sizes, dtype),
             eta,
             arrays.sparse(own, groups, 1 / scale, (n, p)),
@@ -316,7 +346,7 @@ class JointSystem:
             scale = self.scale[self.labelled][:, None]
             U = V[self.labelled] * scale
             product[self.labelled] += scale * (
-                self.counts[:, None] * U - self.strength * (self.classes.T @ (self.classes @ U))
+                self.counts[:, None] * U - self.strength * (self.classes_T @ (self.classes @ U))
             )
         return product
 
@@ -357,7 +387,7 @@ class JointSystem:
         jobs += [(smooth, part) for part in gen_batches(p, arrays.columns)]
         outcomes = arrays.map(lambda job: job[0](job[1]), jobs)
         iterations, residual = max(i for i, _ in outcomes), max(r for _, r in outcomes)
-        if residual > settings.tol:
+        if not residual <= 2 * settings.tol:  # rounding may take it a little beyond where it was thought to be
             warnings.warn(
                 f"The linear solve stopped after max_iter={settings.max_iter} iterations at a residual of "
                 f"{residual:.2g}, above tol={settings.tol:.2g}. Raise max_iter, tol or nugget, or lower strength="

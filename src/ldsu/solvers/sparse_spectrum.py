@@ -13,7 +13,7 @@ res / (mu + sigma)``: there is an eigenvalue within ``rho (mu + sigma)`` of each
 What the pairs are worth: a small mu is a feature that is smooth on the graph, or one that the kernel hardly has, with
 ``v^T v`` tiny against ``v^T K^-1 v = 1``. Those of the second kind are many, close together, and of the smallest mu, so
 they are the first to be kept. They live on the kernel's smallest eigenvalues, where the sparse factor is furthest from
-the exact inverse: it knows a few neighbours only, and no conditional variance below `precision.LEAST_VARIANCE`. What
+the exact inverse: it knows a few neighbours only, and no conditional variance below `the nugget`. What
 is found are the pairs of the approximate kernel, to the tolerance asked for. The exact kernel has more near-null
 directions and smaller mu, so that unless it is far from singular the same r does not keep the same features: neither mu
 nor span can be read as those of the exact solver. A larger n_conditioning brings them closer.

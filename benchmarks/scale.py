@@ -1,0 +1,231 @@
+"""The default LDSU beside the literal algorithm and its peers, from a few thousand rows to half a million.
+
+python benchmarks/scale.py [--parts usps kpca mnist umap covertype growth] [--repeats 3] [--chart docs/scale.svg]
+
+Each part measures ours and the others in one run. Every measurement runs in a process of its own, so that its peak
+memory is its own. ``--rows`` and ``--tiny`` shrink everything for a trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from exact import literal_algorithm
+from rows import RESULTS, Rows, load
+from sklearn.decomposition import KernelPCA
+from sklearn.linear_model import RidgeClassifier
+
+from ldsu import LDSU, BlockScaler
+from ldsu.kernels import median_gamma
+from ldsu.model_selection import mean_average_precision
+
+PARTS = ("usps", "kpca", "mnist", "umap", "covertype", "growth")
+GROWTH = (10_000, 30_000, 100_000, 523_000)
+
+
+def few(y: np.ndarray, per_class: int = 10) -> np.ndarray:
+    labels = np.full(len(y), -1)
+    rng = np.random.default_rng(0)
+    for label in np.unique(y):
+        labels[rng.permutation(np.flatnonzero(y == label))[:per_class]] = label
+    return labels
+
+
+def data(name: str, n: int, new: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training and new rows with labels, float32; random blobs of the same shape where the data set is not there."""
+    found = load(f"{name}.npz")
+    if found is None:
+        rng = np.random.default_rng(0)
+        d = {"usps": 256, "mnist": 784, "covtype": 54}[name]
+        y = rng.integers(0, 7, n + new)
+        X = (rng.standard_normal((7, d))[y] + rng.standard_normal((n + new, d))).astype(np.float32)
+        return X[:n], y[:n], X[n:], y[n:]
+    X, y = found
+    X = X.reshape(len(X), -1)
+    if name == "covtype":
+        X = X.astype(np.float32)
+        X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-6)
+    elif name == "mnist":
+        X = X.astype(np.float32) / 255
+    if n + new > len(X):  # more than there are: rows again, jittered by a tenth of their spread
+        rng = np.random.default_rng(1)
+        again = rng.choice(len(X), n + new - len(X))
+        copies = X[again] + 0.1 * X.std() * rng.standard_normal((again.size, X.shape[1]))
+        X, y = np.vstack([X, copies]), np.concatenate([y, y[again]])
+    order = np.arange(len(X)) if name == "mnist" else np.random.default_rng(0).permutation(len(X))
+    train, test = order[: min(n, len(order) - new)], order[len(order) - new :]
+    return X[train].astype(np.float32), y[train], X[test].astype(np.float32), y[test]
+
+
+def ranking(Z: np.ndarray, Z_new: np.ndarray, labels: np.ndarray, y_new: np.ndarray) -> float:
+    scaler = BlockScaler().fit(Z)
+    known = labels >= 0
+    classifier = RidgeClassifier(alpha=0.1).fit(scaler.transform(Z[known]), labels[known])
+    return float(mean_average_precision(y_new, classifier.decision_function(scaler.transform(Z_new))))
+
+
+def one(what: str, name: str, n: int, new: int) -> dict[str, float]:
+    """One measurement, in this process: seconds of fit and transform, peak memory, MAP and stages."""
+    X, y, X_new, y_new = data(name, n, new)
+    labels = few(y)
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result: dict[str, float] = {"n": len(X)}
+    start = time.perf_counter()
+    if what == "literal":
+        gamma = median_gamma(X, "rbf", 2.0)
+        a = literal_algorithm(X.astype(np.float64), labels, gamma, 3, 0.1, 1.0, len(X) // 2)
+        result["fit"] = time.perf_counter() - start
+        start = time.perf_counter()
+        kernel = lambda A: np.exp(-gamma * ((A**2).sum(1)[:, None] + (X**2).sum(1) - 2 * A @ X.T)) @ a  # noqa: E731
+        Z, Z_new = kernel(X), kernel(X_new)
+    elif what.startswith("kpca"):
+        gamma = median_gamma(X, "rbf", 2.0)
+        model = KernelPCA(50, kernel="rbf", gamma=gamma, eigen_solver=what.split()[1], random_state=0).fit(X)
+        result["fit"] = time.perf_counter() - start
+        start = time.perf_counter()
+        Z, Z_new = model.transform(X), model.transform(X_new)
+    elif what == "umap":
+        import umap
+
+        model = umap.UMAP(random_state=None, n_jobs=2).fit(X, labels)
+        result["fit"] = time.perf_counter() - start
+        start = time.perf_counter()
+        Z, Z_new = model.embedding_, model.transform(X_new)
+    else:
+        model = LDSU(50).fit(X, labels) if what == "ldsu 50" else LDSU().fit(X, labels)
+        result["fit"] = time.perf_counter() - start
+        result |= {f"stage {stage}": seconds for stage, seconds in model.timings_.items()}
+        result["iterations"] = model.n_iter_
+        start = time.perf_counter()
+        Z_new = model.transform(X_new)
+    result["transform"] = time.perf_counter() - start
+    result["added GiB"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 2**20
+    result["peak GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    if what.startswith("ldsu"):
+        known = labels >= 0
+        Z = model.transform(X[known])
+        result["MAP"] = ranking(Z, Z_new, labels[known], y_new)
+    else:
+        result["MAP"] = ranking(Z, Z_new, labels, y_new)
+    return result
+
+
+def measure(rows: Rows, case: str, what: str, name: str, n: int, new: int, repeats: int) -> dict[str, float]:
+    """Run `one` in a process of its own, as often as asked for; the medians."""
+    runs = []
+    for repeat in range(repeats):
+        command = [sys.executable, __file__, "--one", what, name, str(n), str(new)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{what} failed: {done.stderr[-2000:]}")
+        runs.append(json.loads(done.stdout.splitlines()[-1]))
+        for key, value in runs[-1].items():
+            if key != "n":
+                unit = {"MAP": "MAP", "iterations": "iterations", "peak GiB": "GiB", "added GiB": "GiB"}.get(key, "s")
+                rows.add(case, int(runs[-1]["n"]), f"{what}: {key}", repeat, value, unit)
+    medians = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
+    print(f"{case:10s} {what:18s} " + "  ".join(f"{k} {v:.4g}" for k, v in medians.items()), flush=True)
+    return medians
+
+
+def chart(rows: Rows, path: Path) -> None:
+    """Seconds of fit against rows, both logarithmic."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "ldsu"
+    from matplotlib import pyplot
+
+    names = {
+        "literal": "Algorithm 1, literal",
+        "umap": "umap-learn (y = -1)",
+        "kpca randomized": "KernelPCA, randomized",
+    }
+    names |= {"kpca dense": "KernelPCA, dense", "ldsu": "LDSU", "ldsu 50": "LDSU"}
+    sets = {"usps": "USPS", "kpca": "USPS", "mnist": "MNIST", "covertype": "Covertype", "growth": "Covertype"}
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in rows.rows:
+        what, _, key = str(row["what"]).partition(": ")
+        if key == "fit":
+            label = f"{names[what]}, {sets[str(row['case'])]}"
+            lines.setdefault(label, []).append((int(str(row["n"])), float(str(row["value"]))))
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.6))
+    for label, points in sorted(lines.items()):
+        ours = label.startswith("LDSU")
+        axes.loglog(*zip(*sorted(points), strict=True), "o-" if ours else "s--", label=label, lw=2 if ours else 1)
+    axes.set(xlabel="training rows", ylabel="seconds of fit, 2 cores")
+    axes.grid(which="both", alpha=0.25)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--tiny", action="store_true", help="a few hundred rows of everything")
+    parser.add_argument("--chart", type=Path, help="draw seconds against rows here (needs matplotlib)")
+    parser.add_argument("--kept", action="store_true", help="measure nothing: draw the chart of the kept rows")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        what, name, n, new = options.one
+        print(json.dumps(one(what, name, int(n), int(new))))
+        return
+    rows = Rows("scale")
+    if options.kept:
+        with (options.out / "scale.csv").open(newline="") as file:
+            rows.rows = list(csv.DictReader(file))
+        options.parts = []
+    repeats = options.repeats
+    covertype: dict[str, float] = {}
+
+    def run(case: str, what: str, name: str, n: int, new: int) -> dict[str, float]:
+        n, new = (min(n, 300), min(new, 100)) if options.tiny else (n, new)
+        return measure(rows, case, what, name, n, new, repeats)
+
+    def compare(case: str, ours: float, theirs: float, what: str) -> None:
+        rows.add(case, 0, f"ratio: {what}", 0, theirs / ours, "times")
+        print(f"{case:10s} {what}: {theirs / ours:.1f} times")
+
+    if "usps" in options.parts:
+        ours = run("usps", "ldsu", "usps", 4649, 4649)
+        compare("usps", ours["fit"], run("usps", "literal", "usps", 4649, 4649)["fit"], "fit against Algorithm 1")
+    if "kpca" in options.parts:
+        ours = run("kpca", "ldsu 50", "usps", 10_000, 1000)
+        for solver in ("randomized", "dense"):
+            theirs = run("kpca", f"kpca {solver}", "usps", 10_000, 1000)
+            compare("kpca", ours["fit"], theirs["fit"], f"fit against KernelPCA, {solver}")
+    if "mnist" in options.parts or "umap" in options.parts:
+        ours = run("mnist", "ldsu", "mnist", 60_000, 10_000)
+        if "umap" in options.parts:
+            theirs = run("mnist", "umap", "mnist", 60_000, 10_000)
+            compare("mnist", ours["fit"], theirs["fit"], "fit against umap-learn")
+            compare("mnist", ours["transform"], theirs["transform"], "transform against umap-learn")
+    if "covertype" in options.parts:
+        covertype = run("covertype", "ldsu", "covtype", 523_000, 58_000)
+    if "growth" in options.parts:
+        sizes = [100, 200, 300] if options.tiny else GROWTH
+        measured = {523_000: covertype["fit"]} if covertype else {}
+        times = [measured.get(n) or run("growth", "ldsu", "covtype", n, 1000)["fit"] for n in sizes]
+        slope = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+        rows.add("growth", 0, "log-log slope of fit", 0, slope, "")
+        print(f"growth     log-log slope of fit from {sizes[0]:,} to {sizes[-1]:,} rows: {slope:.2f}")
+    if not options.kept:
+        print(rows.write(options.out))
+    if options.chart:
+        chart(rows, options.chart)
+
+
+if __name__ == "__main__":
+    main()
