@@ -152,6 +152,42 @@ def test_single_precision_agrees_with_double(digits):
     np.testing.assert_allclose(G, G_double, atol=1e-3 * np.abs(G_double).max())
 
 
+@pytest.mark.parametrize("unit", [1e30, 1e-30, 1e60, 1e-60])
+def test_samples_beyond_the_range_of_single_precision_mean_the_same(unit):
+    X, y, _ = samples(200)
+    few = few_labels(y, 3)
+    near, far = (LDSU(solver="sparse").fit(X * u, few) for u in (1.0, unit))
+    np.testing.assert_allclose(gram(far, X * unit, X * unit), gram(near, X, X), atol=1e-6)
+    np.testing.assert_array_equal(near.transform(X[:2] * 1e45), 0)  # far from everything
+
+
+@pytest.mark.parametrize("strength", [1e3, 1e5])
+def test_a_strong_filter_is_solved_as_well_as_a_weak_one(strength):
+    X, y = load_digits(return_X_y=True)
+    few = np.where(np.arange(len(y)) < 100, y, -1)
+    scores = [
+        LDSUClassifier(LDSU(solver=solver, strength=strength)).fit(X, few).score(X[100:], y[100:])
+        for solver in ("exact", "sparse")
+    ]
+    assert abs(scores[0] - scores[1]) < 0.005
+
+
+def test_concurrent_transforms_leave_blas_as_it_was(digits):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    X, y = digits
+    model = LDSU(solver="sparse").fit(X, y)
+    with threadpool_limits(2, "blas"):
+        before = [library["num_threads"] for library in threadpool_info()]
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda _: model.transform(X), range(12)))
+        assert [library["num_threads"] for library in threadpool_info()] == before
+    for result in results:
+        np.testing.assert_allclose(result, results[0], atol=1e-12)
+
+
 def test_copies_constant_rows_and_isolated_points_do_no_harm():
     rng = np.random.default_rng(0)
     X = np.vstack([np.zeros((40, 3)), rng.standard_normal((40, 3)), [[1e3, 0, 0]]])

@@ -45,15 +45,23 @@ from ldsu.spectrum import fix_signs, settle_n_components, symmetric_eigh
 
 # A tolerance below this, or graphs that outweigh the kernel by more than this, need double precision.
 SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
+# Where graphs outweigh the kernel by more than this, the tolerance is made smaller in proportion.
+USUAL_STRENGTH, LEAST_TOLERANCE = 1e3, 1e-8
+# With a larger gamma, in units of the samples' spread, the kernel is zero between any two of them as well.
+LARGEST_GAMMA = 1e30
 # Rows that tell the spread of the samples, the unit in which they are computed with.
 SPREAD_ROWS = 1000
 
 
+def weight_of_graphs(codes: np.ndarray, settings: Settings) -> float:
+    """How much the graphs weigh against the kernel, of diagonal 1."""
+    return settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
+
+
 def working_precision(codes: np.ndarray, settings: Settings) -> str:
     """Single precision, unless tolerance or strength ask for more than it holds, or eigenvectors are sought."""
-    heaviest = settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
-    single = settings.tol >= SINGLE_TOLERANCE and heaviest <= SINGLE_STRENGTH and settings.filter != "truncate"
-    return "float32" if single else "float64"
+    light = weight_of_graphs(codes, settings) <= SINGLE_STRENGTH
+    return "float32" if light and settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
 
 
 def reason_against(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> str | None:
@@ -108,6 +116,9 @@ def solve_sparse(
         raise ValueError(f"solver='sparse' cannot do this: {reason}. Use solver='exact'.")
     arrays = arrays_on(settings.device)
     dtype = working_precision(codes, settings)
+    if settings.filter == "tikhonov":
+        usual = settings.tol / max(1.0, weight_of_graphs(codes, settings) / USUAL_STRENGTH)
+        settings = replace(settings, tol=max(usual, min(settings.tol, LEAST_TOLERANCE)))
     n = X.shape[0]
     rng = np.random.default_rng(settings.seed)
     with stages("neighbours"):
@@ -115,7 +126,7 @@ def solve_sparse(
         origin = column_means(X)
         some = shifted(X[:: max(1, n // SPREAD_ROWS)].astype(np.float64), origin)
         unit = float(np.sqrt(np.mean(some**2))) or 1.0
-        gamma = float(kernel.gamma or 0.0) * unit**2
+        gamma = min(float(kernel.gamma or 0.0) * unit**2, LARGEST_GAMMA)
         samples = in_units(X, origin, unit, dtype)
         index, order = neighbor_index(samples, arrays)
         samples, codes = index.X, codes[order]
