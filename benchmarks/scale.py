@@ -69,7 +69,9 @@ def ranking(Z: np.ndarray, Z_new: np.ndarray, labels: np.ndarray, y_new: np.ndar
     scaler = BlockScaler().fit(Z)
     known = labels >= 0
     classifier = RidgeClassifier(alpha=0.1).fit(scaler.transform(Z[known]), labels[known])
-    return float(mean_average_precision(y_new, classifier.decision_function(scaler.transform(Z_new))))
+    rows = np.isin(y_new, classifier.classes_)  # at tiny size a class may have no labelled row
+    scores = classifier.decision_function(scaler.transform(Z_new[rows]))
+    return float(mean_average_precision(y_new[rows], scores, classes=classifier.classes_))
 
 
 def one(what: str, name: str, n: int, new: int) -> dict[str, float]:
