@@ -78,7 +78,6 @@ def one(what: str, name: str, n: int, new: int) -> dict[str, float]:
     """One measurement, in this process: seconds of fit and transform, peak memory, MAP and stages."""
     X, y, X_new, y_new = data(name, n, new)
     labels = few(y)
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result: dict[str, float] = {"n": len(X)}
     start = time.perf_counter()
     if what == "literal":
@@ -109,7 +108,6 @@ def one(what: str, name: str, n: int, new: int) -> dict[str, float]:
         start = time.perf_counter()
         Z_new = model.transform(X_new)
     result["transform"] = time.perf_counter() - start
-    result["added GiB"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 2**20
     result["peak GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     if what.startswith("ldsu"):
         known = labels >= 0
@@ -131,7 +129,7 @@ def measure(rows: Rows, case: str, what: str, name: str, n: int, new: int, repea
         runs.append(json.loads(done.stdout.splitlines()[-1]))
         for key, value in runs[-1].items():
             if key != "n":
-                unit = {"MAP": "MAP", "iterations": "iterations", "peak GiB": "GiB", "added GiB": "GiB"}.get(key, "s")
+                unit = {"MAP": "MAP", "iterations": "iterations", "peak GiB": "GiB"}.get(key, "s")
                 rows.add(case, int(runs[-1]["n"]), f"{what}: {key}", repeat, value, unit)
     medians = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
     print(f"{case:10s} {what:18s} " + "  ".join(f"{k} {v:.4g}" for k, v in medians.items()), flush=True)
@@ -221,7 +219,8 @@ def main() -> None:
         measured = {523_000: covertype["fit"]} if covertype else {}
         times = [measured.get(n) or run("growth", "ldsu", "covtype", n, 1000)["fit"] for n in sizes]
         slope = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
-        rows.add("growth", 0, "log-log slope of fit", 0, slope, "")
+        if not options.tiny:  # a trial's times say nothing of growth
+            rows.add("growth", 0, "log-log slope of fit", 0, slope, "")
         print(f"growth     log-log slope of fit from {sizes[0]:,} to {sizes[-1]:,} rows: {slope:.2f}")
     if not options.kept:
         print(rows.write(options.out))
