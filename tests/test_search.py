@@ -78,7 +78,7 @@ def assert_same(shared, ordinary):
 def test_scores_are_those_of_an_ordinary_search(filter, classifier, standardize):
     X, y = small_digits(4)
     model, penalties = CLASSIFIERS[classifier]
-    estimator = LDSUClassifier(LDSU(filter=filter), model, standardize_scores=standardize)
+    estimator = LDSUClassifier(LDSU(filter=filter, strength=100.0), model, standardize_scores=standardize)
     grid = {**FILTERS[filter], **penalties}
     shared, ordinary = both(estimator, grid, X, y, cv=FewLabelKFold(2))
     assert shared.n_shared_ == len(ordinary.cv_results_["params"])
@@ -91,7 +91,14 @@ def test_scores_are_those_of_an_ordinary_search(filter, classifier, standardize)
 def test_one_label_a_class_in_training(filter):
     X, y = small_digits(2)
     grid = {**FILTERS[filter], "features__clique_size": [1, 5], "standardize_scores": [True, False]}
-    shared, ordinary = both(LDSUClassifier(LDSU(filter=filter)), grid, X, y, cv=FewLabelKFold(2), scoring="map")
+    shared, ordinary = both(
+        LDSUClassifier(LDSU(filter=filter, strength=100.0), RidgeClassifier(alpha=0.1)),
+        grid,
+        X,
+        y,
+        cv=FewLabelKFold(2),
+        scoring="map",
+    )
     assert shared.n_shared_ == len(ordinary.cv_results_["params"])
     assert_same(shared, ordinary)
 
@@ -115,7 +122,7 @@ def test_one_label_a_class_in_training(filter):
 @pytest.mark.filterwarnings("ignore:clique_size")
 def test_every_parameter_of_the_features_may_be_searched(grid):
     X, y = small_digits(4, rows=120)
-    estimator = LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))
+    estimator = LDSUClassifier(LDSU(strength=100.0), RidgeClassifier(alpha=0.1))
     shared, ordinary = both(estimator, grid, X, y, cv=FewLabelKFold(2), scoring="map")
     assert shared.n_shared_ == len(ordinary.cv_results_["params"])
     assert_same(shared, ordinary)
@@ -138,7 +145,9 @@ def test_every_parameter_of_the_features_may_be_searched(grid):
 def test_scorers(scoring):
     X, y = small_digits(4)
     grid = {"features__strength": [1, 100], "classifier__alpha": [0.1, 1]}
-    shared, ordinary = both(LDSUClassifier(LDSU(), RidgeClassifier()), grid, X, y, cv=FewLabelKFold(4), scoring=scoring)
+    shared, ordinary = both(
+        LDSUClassifier(LDSU(strength=100.0), RidgeClassifier()), grid, X, y, cv=FewLabelKFold(4), scoring=scoring
+    )
     assert shared.n_shared_ == 4
     assert_same(shared, ordinary)
     labelled = y >= 0
@@ -149,7 +158,13 @@ def test_several_scores_at_once():
     X, y = small_digits(4)
     grid = {"features__strength": [1, 100]}
     scoring = {"hits": "accuracy", "map": mean_average_precision_scorer}
-    ordinary = GridSearchCV(LDSUClassifier(LDSU()), grid, cv=FewLabelKFold(2), scoring=scoring, refit="map").fit(X, y)
+    ordinary = GridSearchCV(
+        LDSUClassifier(LDSU(strength=100.0), RidgeClassifier(alpha=0.1)),
+        grid,
+        cv=FewLabelKFold(2),
+        scoring=scoring,
+        refit="map",
+    ).fit(X, y)
     shared = LDSUSearch(param_grid=grid, cv=FewLabelKFold(2), scoring=scoring, refit="map").fit(X, y)
     assert shared.multimetric_
     assert shared.n_shared_ == 2
@@ -170,7 +185,7 @@ def test_what_cannot_be_shared_is_fitted_in_the_ordinary_way():
         {"features": [LDSU(kernel=rows_product), KDA()]},
         {"features": [KDA()], "features__delta": [0.1, 1]},
     ]
-    estimator = LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))
+    estimator = LDSUClassifier(LDSU(strength=100.0), RidgeClassifier(alpha=0.1))
     shared, ordinary = both(estimator, grid, X, y, cv=FewLabelKFold(2), scoring="map")
     assert shared.n_shared_ == 2
     for name in ("split0_test_score", "split1_test_score", "rank_test_score"):
@@ -179,7 +194,7 @@ def test_what_cannot_be_shared_is_fitted_in_the_ordinary_way():
 
 def test_solver_that_shares_nothing_is_left_to_ordinary_fits(monkeypatch):
     X, y = small_digits(4, rows=80)
-    estimator = LDSUClassifier(LDSU(n_landmarks=10), RidgeClassifier(alpha=0.1))
+    estimator = LDSUClassifier(LDSU(n_landmarks=10, strength=100.0), RidgeClassifier(alpha=0.1))
     shared, ordinary = both(estimator, {"features__solver": ["sparse", "exact"]}, X, y, cv=FewLabelKFold(2))
     assert shared.n_shared_ == 1
     assert_same(shared, ordinary)
@@ -200,7 +215,7 @@ def test_other_estimators_and_scorers_of_ones_own_work():
         return float(np.mean(X) + estimator.features_.coef_.shape[1])
 
     grid = {"features__n_components": [3, 7]}
-    estimator = LDSUClassifier(LDSU(), RidgeClassifier())
+    estimator = LDSUClassifier(LDSU(strength=100.0), RidgeClassifier())
     shared, ordinary = both(estimator, grid, X, y, cv=FewLabelKFold(2), scoring=reads_samples)
     assert shared.n_shared_ == 0
     assert_same(shared, ordinary)
@@ -209,7 +224,7 @@ def test_other_estimators_and_scorers_of_ones_own_work():
 @pytest.mark.parametrize("form", ["sparse", "frame", "float32", "precomputed"])
 def test_forms_of_samples(form):
     X, y = small_digits(4, rows=100)
-    features = LDSU()
+    features = LDSU(strength=100.0)
     if form == "sparse":
         X = scipy.sparse.csr_array(X)
     elif form == "frame":
@@ -219,7 +234,7 @@ def test_forms_of_samples(form):
         X = X.astype(np.float32)
     else:
         X = X @ X.T
-        features = LDSU(kernel="precomputed")
+        features = LDSU(kernel="precomputed", strength=100.0)
     grid = {"features__strength": [1, 100], "features__lam": [0.1, 1]}
     estimator = LDSUClassifier(features, RidgeClassifier(alpha=0.1))
     shared, ordinary = both(estimator, grid, X, y, cv=FewLabelKFold(2), scoring="map")
@@ -234,14 +249,19 @@ def test_two_classes_and_folds_that_hold_out_unlabelled_rows():
     rows = np.random.default_rng(0).permutation(100)
     cv = [(rows[:50], rows[50:]), (rows[50:], rows[:50])]
     grid = {"features__strength": [1, 100], "features__lam": [0.1, 1], "standardize_scores": [True, False]}
-    shared, ordinary = both(LDSUClassifier(LDSU(), RidgeClassifier()), grid, X, y, cv=cv)
+    shared, ordinary = both(LDSUClassifier(LDSU(strength=100.0), RidgeClassifier()), grid, X, y, cv=cv)
     assert_same(shared, ordinary)
 
 
 def test_features_equal_those_of_an_ordinary_fit(digits):
     X, y = digits
     train, test = next(FewLabelKFold(3).split(X, y))
-    for ldsu in (LDSU(), LDSU(lam=1e-3, strength=1e4), LDSU(filter="heat", strength=2), LDSU(0.3, filter="truncate")):
+    for ldsu in (
+        LDSU(strength=100.0),
+        LDSU(lam=1e-3, strength=1e4),
+        LDSU(filter="heat", strength=2),
+        LDSU(0.3, filter="truncate"),
+    ):
         got = FoldWork(X, y, train, test, Stages("test")).features(ldsu)
         fitted = clone(ldsu).fit(X[train], y[train])
         scaler = BlockScaler().fit(fitted.transform(X[train]))
@@ -264,7 +284,7 @@ def test_ridge_path_is_the_ridge_classifier(n_classes, shape):
 def test_ridge_with_options_of_its_own_is_not_replaced():
     X, y = small_digits(4, rows=80)
     grid = {"classifier__class_weight": [None, "balanced"], "classifier__fit_intercept": [True, False]}
-    estimator = LDSUClassifier(LDSU(), RidgeClassifier())
+    estimator = LDSUClassifier(LDSU(strength=100.0), RidgeClassifier())
     shared, ordinary = both(estimator, grid, X, y, cv=FewLabelKFold(2), scoring="map")
     assert_same(shared, ordinary)
 
@@ -281,7 +301,7 @@ def test_class_graph_correction_is_the_filter_of_the_joint_graph():
 def test_solution_that_lost_its_accuracy_is_left_to_an_ordinary_fit(monkeypatch):
     X, y = small_digits(4, rows=80)
     monkeypatch.setattr(search_module, "ASYMMETRY", -1.0)
-    estimator = LDSUClassifier(LDSU(), RidgeClassifier())
+    estimator = LDSUClassifier(LDSU(strength=100.0), RidgeClassifier())
     shared, ordinary = both(estimator, {"features__strength": [1, 10]}, X, y, cv=FewLabelKFold(2))
     assert_same(shared, ordinary)
 

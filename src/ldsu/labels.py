@@ -85,6 +85,19 @@ def class_counts(codes: np.ndarray) -> np.ndarray:
     return np.bincount(codes[codes >= 0])
 
 
+def labelled_in_turn(codes: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """The labelled rows, ascending; of more than `most` a random choice to which the classes give in turn."""
+    labelled = np.flatnonzero(codes >= 0)
+    if labelled.size <= most:
+        return labelled
+    labelled = rng.permutation(labelled)
+    by_class = np.argsort(codes[labelled], kind="stable")
+    starts = np.searchsorted(codes[labelled[by_class]], codes[labelled])
+    turn = np.empty(labelled.size, dtype=np.int64)
+    turn[by_class] = np.arange(labelled.size) - starts[by_class]
+    return np.sort(labelled[np.argsort(turn, kind="stable")[:most]])
+
+
 def _check_whole_numbers(values: np.ndarray) -> None:
     # scikit-learn's own check warns of "a regression problem" where most classes have one label: the usual case here.
     if not np.all(np.isfinite(values)):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ldsu.arrays import Arrays
+from ldsu.labels import labelled_in_turn
 
 # Of the labelled points so many become landmarks, the classes in turn.
 MOST_LABELLED = 1000
@@ -53,14 +54,7 @@ def choose_landmarks(
     n_labelled : int
         How many of them are labelled.
     """
-    labelled = np.flatnonzero(codes >= 0)
-    if labelled.size > MOST_LABELLED:
-        labelled = rng.permutation(labelled)
-        by_class = np.argsort(codes[labelled], kind="stable")
-        starts = np.searchsorted(codes[labelled[by_class]], codes[labelled])
-        turn = np.empty(labelled.size, dtype=np.int64)
-        turn[by_class] = np.arange(labelled.size) - starts[by_class]
-        labelled = np.sort(labelled[np.argsort(turn, kind="stable")[:MOST_LABELLED]])
+    labelled = labelled_in_turn(codes, MOST_LABELLED, rng)
     n_added = max(n_added, 0 if labelled.size else 1)
     others = np.setdiff1d(np.arange(X.shape[0]), labelled, assume_unique=True)
     added = np.sort(rng.choice(others, min(n_added, others.size), replace=False))

@@ -32,11 +32,12 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from ldsu.classify import BlockScaler, LabelledOnly, LDSUClassifier
 from ldsu.filters import SMOOTH_FILTERS
 from ldsu.graphs import class_laplacian, clique_grams, clique_grams_kernel, scaled_clique_laplacian
-from ldsu.kernels import check_magnitude, dense, samples_memory, settle_kernel
+from ldsu.kernels import check_magnitude, dense, samples_memory
 from ldsu.labels import UNLABELLED, class_counts, encode_labels
 from ldsu.memory import available_memory, require_memory
 from ldsu.methods import LDSU
 from ldsu.methods._base import FLOATS
+from ldsu.methods.ldsu import settled_strength
 from ldsu.model_selection import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
 from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
 from ldsu.progress import Stages
@@ -296,14 +297,7 @@ class FoldWork(Pieces):
         def make() -> KernelPiece:
             X, X_test, _, _ = self._samples(ldsu)
             with self.stages("kernel"):
-                kernel = settle_kernel(
-                    X,
-                    kernel=ldsu.kernel,
-                    gamma=ldsu.gamma,
-                    gamma_scale=ldsu.gamma_scale,
-                    degree=ldsu.degree,
-                    coef0=ldsu.coef0,
-                )
+                kernel = ldsu._settle_kernel(X, ldsu.gamma_scale)
                 K = kernel.train_matrix(X)
                 K_all = np.vstack([K, kernel(X_test, kernel.support(X))])
             with self.stages("decompose kernel"):
@@ -401,9 +395,9 @@ def graph_key(ldsu: LDSU) -> tuple[Hashable, ...]:
 def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
     """What the features depend on, beside samples and labels, the most expensive parts first."""
     joint = None if ldsu.filter == "tikhonov" else ldsu.lam
-    product = rounded(ldsu.lam * ldsu.strength)
+    product = rounded(ldsu.lam * settled_strength(ldsu.strength))
     count = type(ldsu.n_components).__name__  # 1 is one feature, 1.0 all of them
-    last = (ldsu.min_anchors, ldsu.lam, ldsu.strength, count, ldsu.n_components)
+    last = (ldsu.min_anchors, ldsu.lam, settled_strength(ldsu.strength), count, ldsu.n_components)
     return (*graph_key(ldsu), joint, ldsu.filter, product, *last)
 
 
@@ -422,14 +416,13 @@ class OnFeatures(LDSUClassifier):
             self.classifier_: Any = features.ridge.solve(self.classifier.alpha)
         else:
             self.classifier_ = LabelledOnly(self.classifier).fit(features.train, features.codes)
+        self._lengths = np.zeros(1)  # nobody asks which rows lie far from everything
         raw = self._raw_scores(features.train)
         self.score_center_, self.score_scale_ = self._standardization(raw, features.codes)
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the classes for rows of scaled features."""
-        scores = (self._raw_scores(X) - self.score_center_) / self.score_scale_
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+    def _scaled_features(self, X: Any) -> Any:
+        return X
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy over the labelled rows, without scikit-learn's checks, which take longer than all the rest."""
@@ -442,9 +435,11 @@ class OnFeatures(LDSUClassifier):
 
 def shareable(model: Any) -> bool:
     """Whether a classifier's features may be made from shared pieces: `LDSU` itself with a named kernel."""
-    if type(model) is not LDSUClassifier or type(model.features) is not LDSU:
-        return False
+    if type(model) is not LDSUClassifier or type(model.features) is not LDSU or model.classifier is None:
+        return False  # without a classifier the rows without label are learned from, too
     features = model.features
+    if features.strength == "auto" and features.filter == "tikhonov" and features.scaling == "relative":
+        return False  # chosen anew on every fold
     return features.solver in ("auto", "exact") and features.device == "cpu" and isinstance(features.kernel, str)
 
 
@@ -515,8 +510,9 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier, default=None
-        None is ``LDSUClassifier()``. Steps of an `LDSUClassifier` that are None are filled in with their defaults, so
-        that the grid can name their parameters.
+        None is ``LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))``. Features of an `LDSUClassifier` that are None
+        are filled in, so that the grid can name their parameters. Without a classifier of its own it learns from rows
+        without label, too, which shares nothing.
     param_grid : dict or list of dicts, default=None
         Lists of values by parameter, named as `GridSearchCV` takes them: `features__lam`, `classifier__alpha`,
         `standardize_scores`. None tries four values of `features__strength` and two of `features__clique_size`.
@@ -783,12 +779,11 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _estimator(self) -> Any:
         """The estimator with its empty places filled in."""
-        estimator = LDSUClassifier() if self.estimator is None else clone(self.estimator)
-        if type(estimator) is LDSUClassifier:
-            if estimator.features is None:
-                estimator.features = LDSU()
-            if estimator.classifier is None:
-                estimator.classifier = RidgeClassifier(alpha=0.1)
+        if self.estimator is None:
+            return LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))
+        estimator = clone(self.estimator)
+        if type(estimator) is LDSUClassifier and estimator.features is None:
+            estimator.features = LDSU()
         return estimator
 
     def _best(self) -> Any:

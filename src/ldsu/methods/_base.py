@@ -39,7 +39,7 @@ SHARED_DOCS = {
         Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
-        Factor of the "median" rule.
+        Factor of the "median" rule. `LDSU` also takes "auto", its default: 2, or chosen together with the strength.
     degree : int, default=3
         Degree of poly.
     coef0 : float, default=1
@@ -105,7 +105,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_components: int | float | str | None = field(default=None, kw_only=False)
     kernel: str | Callable[..., float] = "rbf"
     gamma: float | Literal["median"] = "median"
-    gamma_scale: float = 2.0
+    gamma_scale: float | Literal["auto"] = 2.0
     degree: int = 3
     coef0: float = 1
     kernel_params: dict[str, Any] | None = None
@@ -156,15 +156,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self._require_memory(X, codes, **extra)
         stages = Stages(type(self).__name__, self.verbose)
         with stages("bandwidth"):
-            kernel = settle_kernel(
-                X,
-                kernel=self.kernel,
-                gamma=self.gamma,
-                gamma_scale=self.gamma_scale,
-                degree=self.degree,
-                coef0=self.coef0,
-                kernel_params=self.kernel_params,
-            )
+            kernel = self._settle_kernel(X, self.gamma_scale)
+        kernel = self._choose(X, codes, kernel, stages, **extra)
         self._learn(X, codes, kernel, stages, **extra)
         if self.coef_ is not None and not np.all(np.isfinite(self.coef_)):
             raise ValueError(
@@ -174,6 +167,22 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.gamma_ = kernel.gamma
         self.timings_ = stages.seconds
         return self
+
+    def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
+        assert not isinstance(gamma_scale, str)  # the constraints of all methods but LDSU say so
+        return settle_kernel(
+            X,
+            kernel=self.kernel,
+            gamma=self.gamma,
+            gamma_scale=gamma_scale,
+            degree=self.degree,
+            coef0=self.coef0,
+            kernel_params=self.kernel_params,
+        )
+
+    def _choose(self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, **extra: Any) -> Kernel:
+        """Settle parameters that were left open, and give the kernel to learn with."""
+        return kernel
 
     def _validate(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         name = type(self).__name__

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import field
+from collections.abc import Callable, Iterator
+from dataclasses import field, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse
@@ -13,16 +13,28 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ldsu.filters import FILTERS
-from ldsu.graphs import class_laplacian
+from ldsu.graphs import class_laplacian, local_discriminant_graph
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
+from ldsu.labels import class_counts, labelled_in_turn
+from ldsu.leave_one_out import choose
 from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.progress import Stages
 from ldsu.solvers import MEMORY, SOLVERS, Settings
+from ldsu.solvers.exact import filtered_labelled_kernel
 from ldsu.solvers.sparse import reason_against
 from ldsu.spectrum import KernelBasis
 
 # What "auto" keeps of the rank with the paper's filter; the smooth filters keep every anchored feature.
 TRUNCATE_FRACTION = 0.5
+# What "auto" stands for, and what it tries beside it where labels can tell: bandwidths with strengths, from a graph
+# that is trusted to none. docs/parameters.md has the figures.
+GAMMA_SCALE, STRENGTH, NOISE = 2.0, 100.0, 0.01
+TRIED = ((GAMMA_SCALE, STRENGTH), (2.0, 1000.0), (2.0, 0.0), (0.5, 100.0), (0.5, 10.0), (0.5, 0.0))
+TRIED_STRENGTHS = (STRENGTH, 1000.0, 10.0, 0.0)
+# With fewer labels in the median class, leaving one out tells too little.
+LABELS_TO_CHOOSE = 3
+# Rows, and labelled rows among them, that the choice is made on.
+ROWS_TO_CHOOSE, LABELLED_TO_CHOOSE = 2000, 500
 # Above so many samples the sparse solver is the faster one: docs/decisions.md.
 SPARSE_ROWS = 3000
 
@@ -47,8 +59,12 @@ class LDSU(KernelFeatures):
         + strength mu)`` and costs one linear solve; "heat" by ``exp(-strength mu)``. With the last two the features
         are those of the filtered kernel seen from the anchors, without loss for a classifier trained on labelled
         points.
-    strength : float, default=100.0
-        Of the smooth filters.
+    strength : float or "auto", default="auto"
+        Of the smooth filters: how much the graphs count against the kernel, 0 for not at all. "auto" is 100; with
+        ``filter="tikhonov"``, ``scaling="relative"`` and at least three labels in the median class it is chosen among
+        0, 10, 100 and 1,000 by how well the labelled samples foretell each other (leave-one-out, in closed form, on at
+        most 2,000 rows). Where neighbours are often of another class that turns the graph down. With a `basis` nothing
+        is chosen.
     lam : float, default=1.0
         Weight of the local discriminant graph against the same-class graph.
     clique_size : int, default=3
@@ -62,7 +78,7 @@ class LDSU(KernelFeatures):
     cliques : {"auto", "input", "kernel"}, default="auto"
         Space of neighbours and cliques. "auto" is the input space for rbf and linear, whose neighbours are Euclidean,
         and the kernel's feature space for every other kernel.
-    min_anchors : int, default=50
+    min_anchors : int, default=200
         With a smooth filter and fewer labelled samples than this, landmarks are added as anchors.
     solver : {"auto", "exact", "sparse"}, default="auto"
         "exact" forms the n x n kernel matrix. "sparse" takes time and memory in proportion to n: landmarks carry the
@@ -100,6 +116,14 @@ class LDSU(KernelFeatures):
 
     Attributes
     ----------
+    strength_ : float
+        The strength used.
+    noise_ : float
+        Ridge of a linear classifier on the features, in units of the mean squared norm of the labelled samples', that
+        was chosen with the strength; 0.01 where nothing was chosen.
+    selection_ : list of dict or None
+        What was tried, the choice first: "gamma_scale", "strength", "noise", the "criterion" that they were compared
+        by, and the "accuracy" for labels left out; None where nothing was chosen.
     solver_ : {"exact", "sparse"}
         The solver used.
     coef_ : ndarray of shape (n, r) or None
@@ -145,14 +169,15 @@ class LDSU(KernelFeatures):
     >>> X, y = load_digits(return_X_y=True)
     >>> y[100:] = -1
     >>> LDSU().fit(X, y).transform(X[:5]).shape
-    (5, 100)
+    (5, 200)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelFeatures._parameter_constraints,
         "n_components": [*KernelFeatures._parameter_constraints["n_components"], StrOptions({"auto"})],
         "filter": [StrOptions(set(FILTERS))],
-        "strength": [Interval(Real, 0, None, closed="left")],
+        "strength": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "gamma_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "lam": [Interval(Real, 0, None, closed="left")],
         "clique_size": [Interval(Integral, 1, None, closed="left")],
         "theta": [Interval(Real, 0, None, closed="neither")],
@@ -173,13 +198,13 @@ class LDSU(KernelFeatures):
 
     n_components: int | float | str | None = field(default="auto", kw_only=False)
     filter: str = "tikhonov"
-    strength: float = 100.0
+    strength: float | Literal["auto"] = "auto"
     lam: float = 1.0
     clique_size: int = 3
     theta: float = 0.1
     scaling: str = "relative"
     cliques: str = "auto"
-    min_anchors: int = 50
+    min_anchors: int = 200
     solver: str = "auto"
     n_landmarks: int | None = None
     landmark_noise: float | None = None
@@ -190,6 +215,7 @@ class LDSU(KernelFeatures):
     random_state: int = 0
     device: str = "cpu"
     store_graphs: bool = False
+    gamma_scale: float | Literal["auto"] = "auto"
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, *, basis: KernelBasis | None = None) -> Self:
@@ -210,11 +236,76 @@ class LDSU(KernelFeatures):
         """
         return self._fit(X, y, basis=basis)
 
+    def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
+        return super()._settle_kernel(X, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
+
+    def _choose(
+        self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None, **extra: Any
+    ) -> Kernel:
+        self.strength_, self.noise_ = settled_strength(self.strength), NOISE
+        self.selection_: list[dict[str, float]] | None = None
+        counts = class_counts(codes)
+        can_tell = counts.size > 1 and np.median(counts) >= LABELS_TO_CHOOSE
+        choosable = self.filter == "tikhonov" and self.scaling == "relative" and basis is None
+        if self.strength != "auto" or not (can_tell and choosable):
+            return kernel
+        with_gamma = self.gamma_scale == "auto" and self.gamma == "median" and kernel.gamma is not None
+        given = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
+        tried = TRIED if with_gamma else tuple((given, strength) for strength in TRIED_STRENGTHS)
+
+        def rescaled(gamma_scale: float) -> Kernel:
+            return replace(kernel, gamma=kernel.gamma * gamma_scale / given) if kernel.gamma else kernel
+
+        with stages("choice of strength"):
+            rows = self._rows_to_choose(codes)
+            X_some = X[np.ix_(rows, rows)] if kernel.name == "precomputed" else X[rows]
+            labelled = np.flatnonzero(codes[rows] >= 0)
+            kernels = self._filtered_kernels(X_some, labelled, tried, rescaled)
+            trusted = [i for i, (_, strength) in enumerate(tried) if strength >= STRENGTH]
+            order = choose(kernels, np.unique(codes[rows][labelled], return_inverse=True)[1], trusted)
+            self.noise_ = order[0].noise
+            gamma_scale, self.strength_ = tried[order[0].number]
+            names = ("gamma_scale", "strength", "noise", "criterion", "accuracy")
+            self.selection_ = [
+                dict(zip(names, (*tried[one.number], one.noise, one.criterion, one.accuracy), strict=True))
+                for one in order
+            ]
+        return rescaled(gamma_scale)
+
+    def _rows_to_choose(self, codes: np.ndarray) -> np.ndarray:
+        """The labelled rows, and others at random up to what the choice is made on."""
+        rng = np.random.default_rng(self.random_state)
+        labelled = labelled_in_turn(codes, LABELLED_TO_CHOOSE, rng)
+        others = rng.permutation(np.flatnonzero(codes < 0))[: max(0, ROWS_TO_CHOOSE - labelled.size)]
+        return np.sort(np.concatenate([labelled, others]))
+
+    def _filtered_kernels(
+        self,
+        X: Any,
+        labelled: np.ndarray,
+        tried: tuple[tuple[float, float], ...],
+        rescaled: Callable[[float], Kernel],
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Each filtered kernel among the labelled rows, without the same-class graph, which knows the labels."""
+        settings = self._settings(X.shape[0])
+        for gamma_scale in dict.fromkeys(scale for scale, _ in tried):
+            K = rescaled(gamma_scale).train_matrix(X)
+            L, _ = local_discriminant_graph(
+                X,
+                K if settings.cliques_in_kernel_space else None,
+                clique_size=settings.clique_size,
+                theta=settings.theta,
+                relative=True,
+            )
+            for number, (scale, strength) in enumerate(tried):
+                if scale == gamma_scale:
+                    yield number, filtered_labelled_kernel(K, L, labelled, strength * settings.lam)
+
     def _learn(
         self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None
     ) -> None:
         self._at_most(self.clique_size, X.shape[0], "clique_size")
-        settings = self._settings(X.shape[0])
+        settings = self._settings(X.shape[0], self.strength_)
         if basis is not None:
             basis.check_matches(X, kernel)
         self.solver_ = self._choose_solver(X, settings, basis)
@@ -243,7 +334,7 @@ class LDSU(KernelFeatures):
         serves = serves and not scipy.sparse.issparse(X)
         return "sparse" if serves and X.shape[0] > SPARSE_ROWS else "exact"
 
-    def _settings(self, n: int) -> Settings:
+    def _settings(self, n: int, strength: float | None = None) -> Settings:
         n_components = self.n_components
         if isinstance(n_components, str):  # "auto"
             n_components = TRUNCATE_FRACTION if self.filter == "truncate" else None
@@ -258,7 +349,7 @@ class LDSU(KernelFeatures):
             relative=self.scaling == "relative",
             lam=float(self.lam),
             filter=self.filter,
-            strength=float(self.strength),
+            strength=settled_strength(self.strength) if strength is None else strength,
             n_components=n_components,
             min_anchors=min(self.min_anchors, n),
             n_landmarks=self.n_landmarks,
@@ -270,3 +361,8 @@ class LDSU(KernelFeatures):
             seed=self.random_state,
             device=self.device,
         )
+
+
+def settled_strength(strength: float | str) -> float:
+    """A strength as it is where no labels choose it."""
+    return STRENGTH if isinstance(strength, str) else float(strength)

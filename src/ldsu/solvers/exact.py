@@ -224,6 +224,19 @@ def _direct(
         return *_anchored(C, Kt_AA, float(diagonal.sum()), settings, eps, n, arrays), anchors
 
 
+def filtered_labelled_kernel(K: np.ndarray, L: Any, labelled: np.ndarray, strength: float) -> np.ndarray:
+    """Values of ``(K^-1 + strength L)^-1`` among the labelled points, strength in units of K's mean diagonal."""
+    if strength == 0:
+        return K[np.ix_(labelled, labelled)]
+    LK = L @ K
+    LK *= strength / (float(K.diagonal().mean()) or 1.0)
+    _add_identity(LK, CPU)
+    C = np.zeros((K.shape[0], labelled.size))
+    C[labelled, np.arange(labelled.size)] = 1
+    G: np.ndarray = K[labelled] @ CPU.lu_solve(LK, C)
+    return (G + G.T) / 2
+
+
 def _anchored(
     C: Any, Kt_AA: Any, trace: float, settings: Settings, eps: float, n: int, arrays: Arrays = CPU
 ) -> tuple[Any, np.ndarray]:
