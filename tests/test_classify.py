@@ -85,8 +85,8 @@ def test_classifier_is_its_steps_and_standardisation(digits):
     Z = KPCA(20).fit(X).transform(X)
     Z /= np.sqrt(np.mean(np.sum(Z**2, axis=1)))
     raw = RidgeClassifier(alpha=0.5).fit(Z[y >= 0], y[y >= 0]).decision_function(Z)
-    center = np.median(raw[y < 0], axis=0)
-    expected = (raw - center) / np.mean(np.abs(raw[y < 0] - center), axis=0)
+    center = raw[y < 0].mean(axis=0)
+    expected = (raw - center) / np.sqrt(np.mean(np.abs(raw[y < 0] - center), axis=0))
     np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-8)
     np.testing.assert_array_equal(model.predict(X), expected.argmax(axis=1))
 
@@ -96,7 +96,8 @@ def test_standardising_changes_no_ranking_and_improves_decisions(split_digits):
     accuracy = {True: [], False: []}
     for seed in range(5):
         few = few_labels(y, 1, seed)
-        models = {s: LDSUClassifier(standardize_scores=s).fit(X, few) for s in (True, False)}
+        ridge = RidgeClassifier(alpha=0.1)
+        models = {s: LDSUClassifier(classifier=ridge, standardize_scores=s).fit(X, few) for s in (True, False)}
         maps = [mean_average_precision(y_new, m.decision_function(X_new)) for m in models.values()]
         assert maps[0] == pytest.approx(maps[1], abs=1e-12)
         for s, model in models.items():
@@ -104,15 +105,17 @@ def test_standardising_changes_no_ranking_and_improves_decisions(split_digits):
     assert np.mean(accuracy[True]) > np.mean(accuracy[False]) + 0.05
 
 
-def test_auto_standardises_where_labels_are_few_and_classes_many():
+def test_auto_standardises_where_labels_are_few():
     X, y = load_digits(return_X_y=True)
     X, y = X[:600], y[:600]
     binary = np.where(few_labels(y, 3) < 0, -1, y % 2)
     cases = {
         "three labels a class": (few_labels(y, 3), True),
-        "ten labels a class": (few_labels(y, 10), False),
-        "two classes": (binary, False),
+        "ten labels a class": (few_labels(y, 10), True),
+        "twenty labels a class": (few_labels(y, 20), False),
+        "two classes": (binary, True),
         "no unlabelled rows": (y, False),
+        "labels as unequal as their classes": (np.where(few_labels(y, 15) == 0, 0, few_labels(y, 3)), False),
     }
     for name, (labels, expected) in cases.items():
         model = LDSUClassifier().fit(X, labels)
@@ -206,3 +209,94 @@ def test_few_labels_suffice_on_digits(split_digits):
     plain = np.mean([LabelledOnly(SVC(C=10.0)).fit(X, few_labels(y, 5, s)).score(X_new, y_new) for s in range(3)])
     assert accuracy > 0.93
     assert accuracy > plain + 0.03
+
+
+@pytest.mark.parametrize("labels", [1, 5, 25])
+def test_refinement_is_ridge_regression_on_all_rows_with_their_predicted_labels(split_digits, labels):
+    X, y, _, _ = split_digits
+    few = few_labels(y, labels)
+    model = LDSUClassifier(LDSU(strength=100.0), n_refinements=2).fit(X, few)
+    Z = BlockScaler().fit_transform(model.features_.transform(X))
+    known = few >= 0
+    noise = model.features_.noise_
+    alpha = noise * np.mean(np.sum(Z[known] ** 2, axis=1))
+
+    def standardised(scores):
+        if labels >= 20:
+            return scores
+        center = scores[~known].mean(axis=0)
+        return (scores - center) / np.mean(np.abs(scores[~known] - center), axis=0) ** (1.0 if labels < 3 else 0.5)
+
+    fitted = RidgeClassifier(alpha=alpha).fit(Z[known], few[known])
+    for _ in range(2):
+        targets = np.where(known, few, standardised(fitted.decision_function(Z)).argmax(axis=1))
+        fitted = RidgeClassifier(alpha=alpha).fit(Z, targets, sample_weight=np.where(known, 1.0, noise / 10.0))
+    expected = standardised(fitted.decision_function(Z)).argmax(axis=1)
+    np.testing.assert_array_equal(model.transduction_, np.where(known, few, expected))
+
+
+def test_refinement_helps_where_labels_are_few(split_digits):
+    X, y, X_new, y_new = split_digits
+    scores = {n: [] for n in (0, 4)}
+    for seed in range(5):
+        few = few_labels(y, 1, seed)
+        for n, found in scores.items():
+            found.append(LDSUClassifier(n_refinements=n).fit(X, few).score(X_new, y_new))
+    assert np.mean(scores[4]) > np.mean(scores[0]) + 0.01
+
+
+def test_scores_are_logarithms_of_odds_of_the_softmax(split_digits):
+    X, y, X_new, _ = split_digits
+    model = LDSUClassifier().fit(X, few_labels(y, 3))
+    Z = model.scaler_.transform(model.features_.transform(X_new))
+    raw = (model.classifier_.decision_function(Z) - model.score_center_) / model.score_scale_
+    p = np.exp(2 * raw) / np.exp(2 * raw).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.decision_function(X_new), np.log(p / (1 - p)), atol=1e-8)
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_probabilities_agree_with_labels_and_are_as_sure_as_expected(split_digits, classes):
+    X, y, X_new, _ = split_digits
+    few = few_labels(np.where(y < classes, y, 0), 5)
+    model = LDSUClassifier().fit(X, few)
+    probabilities = model.predict_proba(X_new)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(X_new))
+    sure = model.predict_proba(X[few < 0]).max(axis=1).mean()
+    assert sure == pytest.approx(model.expected_accuracy_, abs=1e-3)
+
+
+def test_confidence_tells_far_from_everything_from_between_two_classes():
+    rng = np.random.default_rng(0)
+    centers = np.array([[0.0, 0.0], [6.0, 0.0]])
+    y = np.repeat([0, 1], 200)
+    X = centers[y] + rng.normal(size=(400, 2))
+    bridge = np.column_stack([np.linspace(0, 6, 60), 0.2 * rng.normal(size=60)])
+    few = np.full(460, -1)
+    few[[0, 1, 2, 200, 201, 202]] = [0, 0, 0, 1, 1, 1]
+    model = LDSUClassifier().fit(np.vstack([X, bridge]), few)
+    margin, familiarity = model.confidence([[500.0, 500.0], [3.0, 0.0], [0.0, 0.0]])
+    assert familiarity[0] == 0
+    assert familiarity[1] > 0
+    assert familiarity[2] > 0.5
+    assert margin[1] < margin[2]
+    assert margin[0] < 1e-3  # equal probabilities
+
+
+def test_isolated_rows_are_counted_in_a_warning_and_get_equal_probabilities(split_digits):
+    X, y, X_new, _ = split_digits
+    model = LDSUClassifier().fit(X, few_labels(y, 3))
+    far = np.vstack([X_new[:3], X_new[:2] + 1e4])
+    with pytest.warns(UserWarning, match=r"2 row\(s\) lie far from everything"):
+        model.predict(far)
+    probabilities = model.predict_proba(far)
+    np.testing.assert_allclose(probabilities[3:], 0.1, atol=1e-5)
+    assert probabilities[:3].max(axis=1).min() > 0.2
+
+
+def test_probabilities_are_there_with_the_default_classifier_alone(split_digits):
+    X, y, _, _ = split_digits
+    assert hasattr(LDSUClassifier(), "predict_proba")
+    other = LDSUClassifier(classifier=RidgeClassifier()).fit(X, few_labels(y, 3))
+    for name in ("predict_proba", "confidence"):
+        assert not hasattr(other, name)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import RidgeClassifier
 
 from conftest import few_labels
 from ldsu import LDSU, LDSUClassifier, mean_average_precision
@@ -166,7 +167,9 @@ def test_a_strong_filter_is_solved_as_well_as_a_weak_one(strength):
     X, y = load_digits(return_X_y=True)
     few = np.where(np.arange(len(y)) < 100, y, -1)
     scores = [
-        LDSUClassifier(LDSU(solver=solver, strength=strength)).fit(X, few).score(X[100:], y[100:])
+        LDSUClassifier(LDSU(solver=solver, strength=strength), RidgeClassifier(alpha=0.1))
+        .fit(X, few)
+        .score(X[100:], y[100:])
         for solver in ("exact", "sparse")
     ]
     assert abs(scores[0] - scores[1]) < 0.005

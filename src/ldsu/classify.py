@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from numbers import Integral
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 import scipy.sparse
+import scipy.sparse.linalg
+from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -21,17 +25,30 @@ from sklearn.base import (
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
+from ldsu.methods.ldsu import LABELS_TO_CHOOSE, NOISE
 
-# Fewer unlabelled points a class than this say too little about the median and deviation of its scores.
+# Fewer unlabelled points a class than this say too little about the mean and deviation of its scores.
 MIN_UNLABELLED_PER_CLASS = 5
 # With this many labels a class raw scores decide nearly as well, and do not assume classes of similar size.
-MANY_LABELS_PER_CLASS = 10
+MANY_LABELS_PER_CLASS = 20
+# Labels this unequal in number are a sample of unequal classes.
+UNEQUAL = 3
+# A predicted label counts as if it were seen with so much noise, in units of the squared norm of the labelled samples'
+# features; a given one is seen with `noise_`, from 0.001 to 1. Of more unlabelled rows a random choice says as much.
+PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
+# A row whose features are shorter than this share of the median training row's lies far from everything.
+ISOLATED = 1e-3
+SURE = 0.999
+# Refinement keeps nearly every label, right or wrong: so much of that share is believed.
+BELIEVED = 0.9
+# Factors with which scores, standardised or not, become logarithms of odds against all other classes.
+STANDARDIZED_ODDS, RAW_ODDS = {1.0: 0.5, 0.5: 2.0}, 4.0
 
 
 class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -219,15 +236,83 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
         return tags
 
 
-class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
-    """Learn features from all rows and a linear classifier from the labelled ones.
+def _default_classifier(self: Any) -> bool:
+    if self.classifier is not None:
+        raise AttributeError("This method is there with classifier=None only: other scores are of no known scale.")
+    return True
 
-    With few labels, scores rank well before they decide well: the scores of each class have a scale of their own, set
-    by the density around its few labels, and the largest of them is often not the right one. Each class's score is
-    therefore standardised by its median and mean deviation over the unlabelled training rows before the largest is
-    taken. That changes no ranking within a class. It leans towards classes of similar size, which helps much with one
-    or three labels a class and little with ten, and harms where classes are very unequal: "auto" standardises where
-    it has much to give.
+
+def _row_lengths(Z: Any) -> np.ndarray:
+    """Euclidean lengths of the rows of Z (n, r)."""
+    return scipy.sparse.linalg.norm(Z, axis=1) if scipy.sparse.issparse(Z) else np.sqrt(np.einsum("ij,ij->i", Z, Z))
+
+
+def _power(counts: np.ndarray) -> float:
+    """Power of the mean deviation that scores are divided by, from the labels of each class.
+
+    The whole deviation makes all classes equally large; none of it, as large as the density around their labels makes
+    them. With one or two labels a class that density says nothing of the class; with more, half of it is believed.
+    """
+    return 1.0 if np.median(counts) < LABELS_TO_CHOOSE else 0.5
+
+
+def _center_and_scale(scores: np.ndarray, power: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of each column, and a power of its mean deviation."""
+    center = scores.mean(axis=0)
+    scale = np.abs(scores - center).mean(axis=0) ** power
+    return center, np.where(scale > 0, scale, 1.0)
+
+
+def _log_odds(scores: np.ndarray) -> np.ndarray:
+    """Logarithms of the odds of each class against all others, by the softmax of the scores (q, c)."""
+    rows, top = np.arange(scores.shape[0]), scores.argmax(axis=1)
+    log_p = log_softmax(scores, axis=1)
+    with np.errstate(divide="ignore"):  # the largest comes next, without the difference of nearly equal numbers
+        odds: np.ndarray = log_p - np.log1p(-np.exp(log_p))
+    others = scores.copy()
+    others[rows, top] = -np.inf
+    odds[rows, top] = scores[rows, top] - logsumexp(others, axis=1)
+    return odds
+
+
+def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
+    """Probabilities (q, c) from scores (q, c), or (q, 1) for two classes."""
+    if scores.shape[1] == 1:
+        scores = np.hstack([-scores, scores])
+    probabilities: np.ndarray = softmax(np.clip(sharpness * scores, -1e9, 1e9), axis=1)
+    return probabilities
+
+
+class Confidence(NamedTuple):
+    """Two reasons to doubt a predicted label.
+
+    Attributes
+    ----------
+    margin : ndarray of shape (q,)
+        Probability of the predicted class less that of the next one: near 0 between two classes.
+    familiarity : ndarray of shape (q,)
+        Share of the training rows that lie no deeper in the data: the length of their features is no greater. 0 far
+        from everything.
+    """
+
+    margin: np.ndarray
+    familiarity: np.ndarray
+
+
+class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
+    """Learn features from all rows, and a linear classifier from the labelled ones and then from all.
+
+    Three steps follow the features.
+
+    1. A ridge classifier on the labelled rows. With ``LDSU(strength="auto")`` its ridge is chosen with the strength.
+    2. Scores are standardised. With few labels they rank well before they decide well: the scores of each class have a
+       scale of their own, set by the density around its few labels. Each class's score is therefore standardised by its
+       mean and mean deviation (with three labels a class or more its square root) over the unlabelled training rows
+       before the largest is taken. That changes no ranking within a class. It leans towards classes of similar size,
+       which helps much with one or three labels a class and little with twenty: "auto" standardises where it has
+       much to give.
+    3. Rounds of refinement: all rows get the label predicted so far, count little beside the given labels, and the
+       ridge classifier is fitted again. Rows deep inside a class then speak for it as a few labels cannot.
 
     Parameters
     ----------
@@ -235,10 +320,13 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Learns the features; None is ``LDSU()``. Any of `ldsu.METHODS` will do.
     classifier : classifier, default=None
         Linear classifier with a `decision_function`, fitted to the features of the labelled rows after they were scaled
-        as one block; None is ``RidgeClassifier(alpha=0.1)``.
+        as one block, without refinement. None is the ridge classifier described.
     standardize_scores : bool or "auto", default="auto"
-        Standardise as described. "auto" does so with three classes or more, fewer than ten labels a class (the median
-        class) and at least five unlabelled rows a class.
+        Standardise the scores that decide. "auto" does so with fewer than twenty labels a class (the median class), no
+        class with more than three times the labels of another, and at least five unlabelled rows a class. Where labels
+        are equal in number and classes are not (one a hundred times larger than another), say False.
+    n_refinements : int, default=4
+        Rounds of the third step, for ``classifier=None``.
 
     Attributes
     ----------
@@ -250,6 +338,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         The raw scores less the first, divided by the second, are the scores that decide.
     transduction_ : ndarray of shape (n,)
         Labels of the training rows: the given ones, and predictions elsewhere.
+    expected_accuracy_ : float
+        What `predict_proba` is scaled to: between the accuracy for labels left out, where `features_` measured it, and
+        nine tenths of the share of unlabelled rows whose label the refinement kept. Only with ``classifier=None``.
 
     Examples
     --------
@@ -261,20 +352,29 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     >>> model = LDSUClassifier().fit(X, few)
     >>> model.score(X[30:], y[30:]) > 0.9
     True
+    >>> model.predict_proba(X[:2]).shape
+    (2, 10)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "features": [HasMethods(["fit", "transform"]), None],
         "classifier": [HasMethods(["fit", "decision_function"]), None],
         "standardize_scores": ["boolean", StrOptions({"auto"})],
+        "n_refinements": [Interval(Integral, 0, None, closed="left")],
     }
 
     def __init__(
-        self, features: Any = None, classifier: Any = None, *, standardize_scores: bool | Literal["auto"] = "auto"
+        self,
+        features: Any = None,
+        classifier: Any = None,
+        *,
+        standardize_scores: bool | Literal["auto"] = "auto",
+        n_refinements: int = 4,
     ) -> None:
         self.features = features
         self.classifier = classifier
         self.standardize_scores = standardize_scores
+        self.n_refinements = n_refinements
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
@@ -303,16 +403,28 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.features_ = clone(LDSU() if self.features is None else self.features).fit(X, y)
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
-        classifier = RidgeClassifier(alpha=0.1) if self.classifier is None else self.classifier
-        self.classifier_ = LabelledOnly(classifier).fit(Z, codes)
+        self._lengths = np.sort(_row_lengths(Z))
+        if self.classifier is None:
+            self._learn_from_all(Z, codes)
+        else:
+            self.classifier_ = LabelledOnly(self.classifier).fit(Z, codes)
         raw = self._raw_scores(Z)
         self.score_center_, self.score_scale_ = self._standardization(raw, codes)
-        predicted = self._decide((raw - self.score_center_) / self.score_scale_)
-        self.transduction_ = self.classes_[np.where(codes >= 0, codes, predicted)]
+        scores = (raw - self.score_center_) / self.score_scale_
+        predicted = self._decide(scores)
+        if self.classifier is None:
+            self._scale_probabilities(scores, codes, predicted)
+        unlabelled = codes < 0
+        self._warn_of_isolated(Z[unlabelled], "unlabelled training row(s)")
+        self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the classes, standardised as `predict` uses them.
+        """Scores of the classes. The largest is that of the class `predict` gives.
+
+        With ``classifier=None`` and three classes or more, the score of a class is the logarithm of its odds against
+        all others by the softmax of the (standardised) scores: a row that two classes claim ranks low for both.
+        Otherwise it is the (standardised) score of the classifier.
 
         Parameters
         ----------
@@ -323,12 +435,15 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         scores : ndarray of shape (q, c), or (q,) for two classes, positive for the second
         """
         check_is_fitted(self)
-        Z = self.scaler_.transform(_plain(self.features_.transform(X)))
-        scores = (self._raw_scores(Z) - self.score_center_) / self.score_scale_
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        scores = self._scores(self._scaled_features(X))
+        if scores.shape[1] == 1:
+            return scores[:, 0]
+        if self.classifier is not None:
+            return scores
+        return _log_odds(self._odds * scores)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels for new samples.
+        """Labels for new samples. A warning counts those that lie far from all training rows.
 
         Parameters
         ----------
@@ -338,9 +453,122 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         -------
         labels : ndarray of shape (q,)
         """
-        scores = self.decision_function(X)
-        labels: np.ndarray = self.classes_[self._decide(scores.reshape(scores.shape[0], -1))]
+        check_is_fitted(self)
+        Z = self._scaled_features(X)
+        self._warn_of_isolated(Z, "row(s)")
+        labels: np.ndarray = self.classes_[self._decide(self._scores(Z))]
         return labels
+
+    @available_if(_default_classifier)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes: the softmax of the scores, as sure on average as the labels left out allow.
+
+        Rows far from all training rows get equal probabilities. With one or two labels a class nothing can be left
+        out, and probabilities are then too sure wherever the graph misleads. Only with ``classifier=None``.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (q, d)
+
+        Returns
+        -------
+        probabilities : ndarray of shape (q, c)
+        """
+        check_is_fitted(self)
+        return self._probabilities(self._scaled_features(X))
+
+    @available_if(_default_classifier)
+    def confidence(self, X: Any) -> Confidence:
+        """Why a predicted label may be wrong: between two classes, or far from everything.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (q, d)
+
+        Returns
+        -------
+        confidence : Confidence
+            With `margin` and `familiarity`, each of shape (q,) and from 0 to 1.
+        """
+        check_is_fitted(self)
+        Z = self._scaled_features(X)
+        probabilities = np.sort(self._probabilities(Z), axis=1)
+        deeper = np.searchsorted(self._lengths, _row_lengths(Z), side="right")
+        return Confidence(probabilities[:, -1] - probabilities[:, -2], deeper / self._lengths.size)
+
+    def _scaled_features(self, X: Any) -> Any:
+        return self.scaler_.transform(_plain(self.features_.transform(X)))
+
+    def _scores(self, Z: Any) -> np.ndarray:
+        return (self._raw_scores(Z) - self.score_center_) / self.score_scale_
+
+    def _learn_from_all(self, Z: Any, codes: np.ndarray) -> None:
+        """Ridge classifier on the labelled rows, then on all with the labels it predicts."""
+        labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
+        noise = float(getattr(self.features_, "noise_", NOISE))
+        squared = float(np.mean(_row_lengths(Z[labelled]) ** 2))
+        ridge = RidgeClassifier(alpha=noise * squared or 1.0)
+        self.classifier_ = clone(ridge).fit(Z[labelled], codes[labelled])
+        if unlabelled.size > PSEUDO_ROWS:
+            unlabelled = np.sort(np.random.default_rng(0).choice(unlabelled, PSEUDO_ROWS, replace=False))
+        some = scipy.sparse.vstack if scipy.sparse.issparse(Z) else np.vstack
+        Z_some = some([Z[labelled], Z[unlabelled]])
+        weights = np.repeat([1.0, noise / PSEUDO_NOISE], [labelled.size, unlabelled.size])
+        counts = class_counts(codes)
+        standardize = self._standardizes(counts, unlabelled.size)
+        self._first = None
+        for _ in range(self.n_refinements if unlabelled.size else 0):
+            raw = self._raw_scores(Z[unlabelled])
+            if standardize:
+                center, scale = _center_and_scale(raw, _power(counts))
+                raw = (raw - center) / scale
+            predicted = self._decide(raw)
+            if self._first is None:
+                self._first = (unlabelled, predicted)
+            targets = np.concatenate([codes[labelled], predicted])
+            self.classifier_ = clone(ridge).fit(Z_some, targets, sample_weight=weights)
+
+    def _scale_probabilities(self, scores: np.ndarray, codes: np.ndarray, predicted: np.ndarray) -> None:
+        """Find the factor of the scores with which unlabelled rows are, on average, as sure as they are right."""
+        kept = BELIEVED
+        if self._first is not None:
+            rows, first = self._first
+            kept *= float(np.mean(predicted[rows] == first))
+        selection = getattr(self.features_, "selection_", None)
+        # Labels left out are foretold from fewer labels and without refinement, which matters less the more there are.
+        doubt = min(0.5, 2 / float(np.median(class_counts(codes)))) if selection else 1.0
+        self.expected_accuracy_ = doubt * kept + (1 - doubt) * (float(selection[0]["accuracy"]) if selection else 0.0)
+        del self._first
+        c = self.classes_.size
+        wanted = float(np.clip(self.expected_accuracy_, 1.05 / c, SURE))
+        rows = scores[codes < 0] if np.any(codes < 0) else scores
+
+        def surplus(exponent: float) -> float:
+            return float(_softmax(rows, np.exp(exponent)).max(axis=1).mean()) - wanted
+
+        low, high = -20.0, 20.0
+        inside = surplus(low) < 0 < surplus(high)
+        exponent = scipy.optimize.brentq(surplus, low, high, xtol=1e-3) if inside else 0.0
+        self._sharpness = float(np.exp(exponent))
+
+    def _probabilities(self, Z: Any) -> np.ndarray:
+        probabilities = _softmax(self._scores(Z), self._sharpness)
+        isolated = self._isolated(Z)
+        # Nearly: so that the largest probability is still that of the label predicted.
+        probabilities[isolated] = (1 - 1e-6) / self.classes_.size + 1e-6 * probabilities[isolated]
+        return probabilities
+
+    def _isolated(self, Z: Any) -> np.ndarray:
+        return _row_lengths(Z) < ISOLATED * float(np.median(self._lengths))
+
+    def _warn_of_isolated(self, Z: Any, what: str) -> None:
+        count = int(self._isolated(Z).sum())
+        if count:
+            warnings.warn(
+                f"{count} {what} lie far from everything the features were learned from: their labels are guesses. "
+                "`confidence` tells which.",
+                stacklevel=3,
+            )
 
     def _raw_scores(self, Z: np.ndarray) -> np.ndarray:
         scores = np.asarray(self.classifier_.decision_function(Z))
@@ -353,20 +581,20 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             )
         return scores
 
+    def _standardizes(self, counts: np.ndarray, n_unlabelled: int) -> bool:
+        if self.standardize_scores != "auto":
+            return bool(self.standardize_scores) and n_unlabelled > 0
+        few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and counts.max() <= UNEQUAL * counts.min()
+        return bool(few_labels and n_unlabelled >= MIN_UNLABELLED_PER_CLASS * counts.size)
+
     def _standardization(self, raw: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         unlabelled = raw[codes < 0]
         counts = class_counts(codes)
-        standardize = self.standardize_scores
-        if standardize == "auto":
-            few_labels = np.median(counts) < MANY_LABELS_PER_CLASS
-            standardize = bool(
-                few_labels and counts.size > 2 and len(unlabelled) >= MIN_UNLABELLED_PER_CLASS * counts.size
-            )
-        if not standardize or len(unlabelled) == 0:
+        if not self._standardizes(counts, len(unlabelled)):
+            self._odds = RAW_ODDS
             return np.zeros(raw.shape[1]), np.ones(raw.shape[1])
-        center = np.median(unlabelled, axis=0)
-        scale = np.abs(unlabelled - center).mean(axis=0)
-        return center, np.where(scale > 0, scale, 1.0)
+        self._odds = STANDARDIZED_ODDS[_power(counts)]
+        return _center_and_scale(unlabelled, _power(counts))
 
     @staticmethod
     def _decide(scores: np.ndarray) -> np.ndarray:
