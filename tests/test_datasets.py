@@ -837,6 +837,23 @@ def test_standard_columns_have_mean_zero_and_deviation_one():
     np.testing.assert_allclose(Z.std(axis=0), [1, 1, 0], atol=1e-12)
 
 
+def test_tf_idf_equals_that_of_scikit_learn():
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    X = np.random.default_rng(0).poisson(0.3, (40, 30)).astype(np.uint8)
+    X[3], X[:, 5] = 0, 0  # a message without words, and a word without messages
+    Z, _ = PREPROCESSINGS["tf-idf"](X)
+    np.testing.assert_allclose(Z, TfidfTransformer().fit_transform(X).toarray(), atol=1e-12)
+
+
+def test_pcmac_may_be_had_as_tf_idf_and_is_counts_by_default():
+    counts = load("pcmac", data_dir=converted("pcmac"), download=False)
+    data = load("pcmac", preprocessing="tf-idf", data_dir=converted("pcmac"), download=False)
+    np.testing.assert_array_equal(counts.X, raw("pcmac")[0])
+    np.testing.assert_array_equal(data.X > 0, counts.X > 0)
+    np.testing.assert_allclose(np.linalg.norm(data.X, axis=1)[counts.X.any(axis=1)], 1)
+
+
 def test_umist_loses_its_ten_copies_by_default():
     data = load("umist", data_dir=converted("umist"), download=False)
     X, y = raw("umist")

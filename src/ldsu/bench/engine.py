@@ -218,7 +218,7 @@ def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: Sp
 
     try:
         if job.family.features is None:
-            _run_scores(job, y, held_out, split, add)
+            _run_scores(job, y, held_out, split, experiment.data_spec(task.data).kernel, add)
         else:
             _run_features(experiment, job, y, held_out, split, work, add)
     except (ValueError, MemoryError, np.linalg.LinAlgError) as error:
@@ -238,11 +238,11 @@ def labels_of(experiment: Experiment, labels: int, fold: int, split: Split) -> t
 Add = Callable[[Any, list[float], np.ndarray, int, dict[str, float]], None]
 
 
-def _run_scores(job: Job, y: np.ndarray, held_out: np.ndarray | None, split: Split, add: Add) -> None:
+def _run_scores(job: Job, y: np.ndarray, held_out: np.ndarray | None, split: Split, kernel: str, add: Add) -> None:
     start = time.perf_counter()
     X_new = split.X_test if held_out is None else split.X_train[held_out]
     assert job.family.scores is not None
-    scores = job.family.scores(split.X_train, y, X_new, job.params, split.seed)
+    scores = job.family.scores(split.X_train, y, X_new, {**job.params, "kernel": kernel}, split.seed)
     add(None, [0.0], scores, split.X_train.shape[1], {"classifier": time.perf_counter() - start})
 
 

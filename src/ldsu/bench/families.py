@@ -18,6 +18,7 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from ldsu.bench.work import SplitWork
+from ldsu.classify import LDSUClassifier
 from ldsu.kernels import median_gamma, settle_kernel
 from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, EnFS
 from ldsu.methods.kda import kda_coefficients
@@ -61,7 +62,8 @@ class Family:
     features : callable or None
         ``features(work, codes, params) -> FeatureSet``.
     scores : callable or None
-        ``scores(X, codes, X_new, params, seed) -> (len(X_new), c)``, for methods that classify by themselves.
+        ``scores(X, codes, X_new, params, seed) -> (len(X_new), c)``, for methods that classify by themselves; `params`
+        holds the data set's "kernel" too.
     estimator : callable
         ``estimator(params, kernel)`` is the method as a scikit-learn estimator: a transformer where `features` is
         given, else a classifier.
@@ -374,6 +376,15 @@ class SelfTraining(ClassifierMixin, BaseEstimator):
         return self.model_.predict(X)
 
 
+def _automatic(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
+    scores = _automatic_estimator(params, params["kernel"]).fit(X, codes).decision_function(X_new)
+    return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
+
+
+def _automatic_estimator(params: Params, kernel: str) -> LDSUClassifier:
+    return LDSUClassifier(LDSU(kernel=kernel))
+
+
 # Components kept of the methods whose later ones are never wanted.
 MAX_COMPONENTS = 200
 
@@ -420,6 +431,7 @@ _ALL = (
         one_label=("lam",),
         shares=_GRAPH,
     ),
+    Family("LDSU auto", {}, _automatic_estimator, scores=_automatic, shares=()),
     Family("KDA", {"gamma_scale": 2.0, "delta": 0.01, "C": 1.0}, _of(KDA), features=_kda),
     Family("KPCA", {"gamma_scale": 2.0, "n_components": 1.0, "C": 1.0}, _of(KPCA), features=_kpca, uses_labels=False),
     Family(

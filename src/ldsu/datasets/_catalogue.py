@@ -332,7 +332,7 @@ DATASETS: dict[str, DatasetInfo] = {
                     formats.read_mat,
                 ),
             ),
-            preprocessings=("none",),
+            preprocessings=("none", "tf-idf"),
             citation="20 Newsgroups, as distributed with scikit-feature.",
             licence="None stated.",
             source="https://github.com/jundongl/scikit-feature",

@@ -79,6 +79,15 @@ def standard(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
     return X, image_shape
 
 
+def tf_idf(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
+    """Counts times 1 + log((1 + n) / (1 + rows that have the word)), each row of unit norm: a rare word says more than
+    a common one. No label is used, but all n rows are.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    rarity = 1 + np.log((1 + X.shape[0]) / (1 + np.count_nonzero(X, axis=0)))
+    return unit_norm(X * rarity), image_shape
+
+
 def log(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
     """log(1 + pixel), each image centred and of unit norm: the strength of the light is gone."""
     logs = np.log1p(np.asarray(X, dtype=np.float64))
@@ -129,6 +138,7 @@ PREPROCESSINGS: dict[str, Preprocessing] = {
     "balanced": Preprocessing(none, keep=balanced_rows),
     "pixels": Preprocessing(pixels),
     "standard": Preprocessing(standard),
+    "tf-idf": Preprocessing(tf_idf),
     "log": Preprocessing(log),
     "local-contrast": Preprocessing(local_contrast),
 }

@@ -99,7 +99,9 @@ def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress)
 
 
 def _methods(summary: Summary, spec: DataSpec, labels: int) -> list[tuple[MethodSpec, Setting]]:
-    """KPCA and the better LDSU, each with the setting that the oracle chose."""
+    """KPCA and the better LDSU that gives features, each with the setting that the oracle chose."""
+    from ldsu.bench.families import FAMILIES
+
     chosen = {
         method.key: summary.choices["oracle", (spec.key, labels, method.key)]
         for method in summary.column_keys
@@ -107,6 +109,7 @@ def _methods(summary: Summary, spec: DataSpec, labels: int) -> list[tuple[Method
     }
     plain = [method for method in summary.column_keys if method.key in chosen and method.family == "KPCA"][:1]
     ldsu = [method for method in summary.column_keys if method.key in chosen and is_ldsu(method.family)]
+    ldsu = [method for method in ldsu if FAMILIES[method.family].features is not None]
     best = sorted(ldsu, key=lambda method: -chosen[method.key].mean())[:1]
     return [(method, chosen[method.key].settings[0]) for method in [*plain, *best]]
 
