@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_blobs
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
@@ -300,3 +300,11 @@ def test_probabilities_are_there_with_the_default_classifier_alone(split_digits)
     other = LDSUClassifier(classifier=RidgeClassifier()).fit(X, few_labels(y, 3))
     for name in ("predict_proba", "confidence"):
         assert not hasattr(other, name)
+
+
+def test_probabilities_are_scaled_with_many_classes_and_large_scores():
+    X, y = make_blobs(900, 10, centers=30, cluster_std=3.0, center_box=(-8, 8), random_state=0)
+    few = few_labels(y, 1)
+    model = LDSUClassifier().fit(X, few)
+    sure = model.predict_proba(X[few < 0]).max(axis=1).mean()
+    assert sure == pytest.approx(model.expected_accuracy_, abs=1e-3)

@@ -51,6 +51,10 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("neighbors", ["--data", "covtype", "--sizes", 300, "--methods", "cells", "brute"]),
         ("agreement", ["--sets", "digits", "--splits", 1, "--labels", 3, "--variants", "exact", "sparse"]),
         ("scale", ["--tiny", "--parts", "usps", "kpca", "mnist", "covertype", "growth"]),
+        ("choice", ["--data", "digits", "--sizes", 150, "--labels", 3, "--repeats", 1]),
+        ("transduction", ["--tiny"]),
+        ("parameters", ["--tiny"]),
+        ("robustness", ["--tiny"]),
         ("search", ["--rows", 200, "--grid-part", 0.0005, "--sample", 2]),
     ],
 )
@@ -62,6 +66,23 @@ def test_benchmark_runs_at_tiny_size_and_writes_rows(script, arguments, tmp_path
         rows = list(csv.DictReader(file))
     assert rows
     assert all(float(row["value"]) > 0 and row["versions"].startswith("python") for row in rows)
+
+
+def test_calibration_benchmark_runs_at_tiny_size_and_writes_shares_and_scores(tmp_path):
+    run("benchmarks/calibration.py", "--tiny", "--out", tmp_path)
+    with (tmp_path / "calibration.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    # Some of its figures are truly 0: the familiarity of rows far from everything.
+    assert all(float(row["value"]) >= 0 for row in rows)
+    errors = [float(row["value"]) for row in rows if row["unit"] == "calibration error"]
+    assert errors
+    assert all(0 < error < 1 for error in errors)
+
+
+def test_few_label_tables_read_the_kept_results():
+    output = run("benchmarks/fewlabels.py")
+    assert "LDSUClassifier()" in output
+    assert "held back" in output
 
 
 def test_documents_have_no_blanks_left_and_link_to_files_that_exist():

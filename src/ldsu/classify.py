@@ -279,7 +279,8 @@ def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
     """Probabilities (q, c) from scores (q, c), or (q, 1) for two classes."""
     if scores.shape[1] == 1:
         scores = np.hstack([-scores, scores])
-    probabilities: np.ndarray = softmax(np.clip(sharpness * scores, -1e9, 1e9), axis=1)
+    below = scores - scores.max(axis=1, keepdims=True)  # so that only what has no weight is cut off
+    probabilities: np.ndarray = softmax(np.maximum(sharpness * below, -1e9), axis=1)
     return probabilities
 
 
