@@ -326,10 +326,12 @@ def test_decompositions_are_shared(monkeypatch):
     LDSUSearch(param_grid=grid, cv=FewLabelKFold(2)).fit(X, y)
     assert len(calls) == 2 * 2  # folds, thetas
     calls.clear()
-    LDSUSearch(LDSUClassifier(LDSU(filter="heat")), grid, cv=FewLabelKFold(2)).fit(X, y)
+    LDSUSearch(LDSUClassifier(LDSU(filter="heat"), RidgeClassifier(alpha=0.1)), grid, cv=FewLabelKFold(2)).fit(X, y)
     assert len(calls) == 2 * 2 * 3  # folds, thetas, lams
     calls.clear()
-    LDSUSearch(LDSUClassifier(LDSU(filter="heat")), grid, cv=FewLabelKFold(2)).fit(*small_digits(2, rows=80))
+    LDSUSearch(LDSUClassifier(LDSU(filter="heat"), RidgeClassifier(alpha=0.1)), grid, cv=FewLabelKFold(2)).fit(
+        *small_digits(2, rows=80)
+    )
     assert len(calls) == 2 * 2  # with one label a class lam costs nothing
 
 
