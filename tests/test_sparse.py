@@ -337,6 +337,9 @@ def test_on_real_images_it_is_as_good_as_the_exact_solver(name, real_data):
             for solver, values in scores.items():
                 with warnings.catch_warnings():
                     warnings.simplefilter("error", ConvergenceWarning)
-                    model = LDSUClassifier(LDSU(solver=solver), standardize_scores=False).fit(X[train], few)
+                    ldsu = LDSU(solver=solver, strength=100.0)
+                    model = LDSUClassifier(ldsu, RidgeClassifier(alpha=0.1), standardize_scores=False).fit(
+                        X[train], few
+                    )
                 values.append(mean_average_precision(y[test], model.decision_function(X[test]), classes=model.classes_))
         assert np.mean(scores["sparse"]) > np.mean(scores["exact"]) - 0.005, (per_class, scores)
