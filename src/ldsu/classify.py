@@ -406,7 +406,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         self._lengths = np.sort(_row_lengths(Z))
         if self.classifier is None:
-            self._learn_from_all(Z, codes)
+            asked, first = self._learn_from_all(Z, codes)
         else:
             self.classifier_ = LabelledOnly(self.classifier).fit(Z, codes)
         raw = self._raw_scores(Z)
@@ -414,7 +414,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         scores = (raw - self.score_center_) / self.score_scale_
         predicted = self._decide(scores)
         if self.classifier is None:
-            self._scale_probabilities(scores, codes, predicted)
+            kept = float(np.mean(predicted[asked] == first)) if asked.size else 1.0
+            self._scale_probabilities(scores, codes, kept)
         unlabelled = codes < 0
         self._warn_of_isolated(Z[unlabelled], "unlabelled training row(s)")
         self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
@@ -503,8 +504,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _scores(self, Z: Any) -> np.ndarray:
         return (self._raw_scores(Z) - self.score_center_) / self.score_scale_
 
-    def _learn_from_all(self, Z: Any, codes: np.ndarray) -> None:
-        """Ridge classifier on the labelled rows, then on all with the labels it predicts."""
+    def _learn_from_all(self, Z: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ridge classifier on the labelled rows, then on all with the labels it predicts.
+
+        Returns
+        -------
+        rows, first : ndarrays of int
+            Unlabelled rows that took part, and the labels that the labelled rows alone gave them; none without rounds.
+        """
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         noise = float(getattr(self.features_, "noise_", NOISE))
         squared = float(np.mean(_row_lengths(Z[labelled]) ** 2))
@@ -517,29 +524,29 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         weights = np.repeat([1.0, noise / PSEUDO_NOISE], [labelled.size, unlabelled.size])
         counts = class_counts(codes)
         standardize = self._standardizes(counts, unlabelled.size)
-        self._first = None
-        for _ in range(self.n_refinements if unlabelled.size else 0):
+        rows = first = np.empty(0, dtype=np.int64)
+        for number in range(self.n_refinements if unlabelled.size else 0):
             raw = self._raw_scores(Z[unlabelled])
             if standardize:
                 center, scale = _center_and_scale(raw, _power(counts))
                 raw = (raw - center) / scale
             predicted = self._decide(raw)
-            if self._first is None:
-                self._first = (unlabelled, predicted)
+            if number == 0:
+                rows, first = unlabelled, predicted
             targets = np.concatenate([codes[labelled], predicted])
             self.classifier_ = clone(ridge).fit(Z_some, targets, sample_weight=weights)
+        return rows, first
 
-    def _scale_probabilities(self, scores: np.ndarray, codes: np.ndarray, predicted: np.ndarray) -> None:
-        """Find the factor of the scores with which unlabelled rows are, on average, as sure as they are right."""
-        kept = BELIEVED
-        if self._first is not None:
-            rows, first = self._first
-            kept *= float(np.mean(predicted[rows] == first))
+    def _scale_probabilities(self, scores: np.ndarray, codes: np.ndarray, kept: float) -> None:
+        """Find the factor of the scores with which unlabelled rows are, on average, as sure as they are right.
+
+        `kept` is the share of labels that refinement left as they were.
+        """
         selection = getattr(self.features_, "selection_", None)
         # Labels left out are foretold from fewer labels and without refinement, which matters less the more there are.
         doubt = min(0.5, 2 / float(np.median(class_counts(codes)))) if selection else 1.0
-        self.expected_accuracy_ = doubt * kept + (1 - doubt) * (float(selection[0]["accuracy"]) if selection else 0.0)
-        del self._first
+        left_out = float(selection[0]["accuracy"]) if selection else 0.0
+        self.expected_accuracy_ = doubt * BELIEVED * kept + (1 - doubt) * left_out
         c = self.classes_.size
         wanted = float(np.clip(self.expected_accuracy_, 1.05 / c, SURE))
         rows = scores[codes < 0] if np.any(codes < 0) else scores
