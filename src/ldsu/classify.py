@@ -492,11 +492,17 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         confidence : Confidence
             With `margin` and `familiarity`, each of shape (q,) and from 0 to 1.
         """
+        return self._judge(X)[1]
+
+    def _judge(self, X: Any) -> tuple[np.ndarray, Confidence, int]:
+        """Probabilities (q, c), confidence, and how many rows lie far from everything, from one set of features."""
         check_is_fitted(self)
         Z = self._scaled_features(X)
-        probabilities = np.sort(self._probabilities(Z), axis=1)
+        probabilities = self._probabilities(Z)
+        ascending = np.sort(probabilities, axis=1)
         deeper = np.searchsorted(self._lengths, _row_lengths(Z), side="right")
-        return Confidence(probabilities[:, -1] - probabilities[:, -2], deeper / self._lengths.size)
+        confidence = Confidence(ascending[:, -1] - ascending[:, -2], deeper / self._lengths.size)
+        return probabilities, confidence, int(self._isolated(Z).sum())
 
     def _scaled_features(self, X: Any) -> Any:
         return self.scaler_.transform(_plain(self.features_.transform(X)))

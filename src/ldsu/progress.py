@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+Watcher = Callable[[str, "float | None"], None]
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Tell `watcher` of every stage that starts (name, None) and ends (name, seconds) in the body of a `with`.
+
+    Examples
+    --------
+    >>> with watching(lambda name, seconds: print(name, "ended" if seconds else "starts")):
+    ...     with Stages("LDSU")("kernel"):
+    ...         pass
+    kernel starts
+    kernel ended
+    """
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
 
 
 class Stages:
@@ -28,6 +51,9 @@ class Stages:
     def __call__(self, name: str) -> Iterator[None]:
         """Time the body of a `with` statement under `name`."""
         start = time.perf_counter()
+        watcher = _watcher.get()
+        if watcher is not None:
+            watcher(name, None)
         if self.verbose:
             print(f"[{self.owner}] {name} ...", end="", file=sys.stderr, flush=True)
         try:
@@ -35,5 +61,7 @@ class Stages:
         finally:
             elapsed = time.perf_counter() - start
             self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
+            if watcher is not None:
+                watcher(name, elapsed)
             if self.verbose:
                 print(f" {elapsed:.2f} s", file=sys.stderr, flush=True)

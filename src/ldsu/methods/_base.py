@@ -246,9 +246,13 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n = m if self.labelled_only else X.shape[0]
         return 8 * (self.matrices * n * n + self.labelled_matrices * m * n)
 
+    def _needed_memory(self, X: Any, codes: np.ndarray, **extra: Any) -> int:
+        """Bytes alive at the peak of `fit`, X aside."""
+        return self._memory(X, codes, **extra) + samples_memory(X, self.kernel)
+
     def _require_memory(self, X: Any, codes: np.ndarray, **extra: Any) -> None:
         n = X.shape[0]
-        needed = self._memory(X, codes, **extra) + samples_memory(X, self.kernel)
+        needed = self._needed_memory(X, codes, **extra)
         fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
         require_memory(
             needed,

@@ -1,0 +1,406 @@
+"""From the columns of a table to the numbers a kernel reads, in a way that can be written down and done again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+
+from ldsu.memory import require_memory
+from ldsu.tables.columns import Column, Kind, detect_columns, numbers_of, texts_of, without_labels
+from ldsu.tables.table import Table, TableError
+from ldsu.tables.words import Words
+
+Scaling = Literal["each", "common", "counts", "none"]
+SCALINGS: tuple[Scaling, ...] = ("each", "common", "counts", "none")
+
+# Columns have one unit if so many of them have a range within this factor of the median's.
+ONE_UNIT_SHARE, ONE_UNIT_FACTOR = 0.75, 3.0
+# So wide, so empty, and whole numbers: counts of words or of events.
+COUNT_COLUMNS, COUNT_DENSITY = 200, 0.03
+# Where a column misses more than this share, that it does may tell something: a second one says where.
+FLAGGED_SHARE = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Number columns: missing values filled, then ``(x - center) / scale``.
+
+    Attributes
+    ----------
+    fill, center, scale : ndarrays of shape (p,)
+    flagged : ndarray of int
+        Columns that get a second one, 1 where the value was missing.
+    """
+
+    fill: np.ndarray
+    center: np.ndarray
+    scale: np.ndarray
+    flagged: np.ndarray
+
+    @classmethod
+    def learn(cls, N: np.ndarray, scaling: Scaling, own_unit: np.ndarray, flag: bool) -> Numbers:
+        """Learn from N (n, p) with NaN where a value is missing.
+
+        Parameters
+        ----------
+        N : ndarray of shape (n, p)
+        scaling : {"each", "common", "none"}
+        own_unit : ndarray of bool, shape (p,)
+            Columns that are scaled by themselves in any case: times.
+        flag : bool
+            Whether columns may be added that say where values were missing.
+        """
+        missing = np.isnan(N)
+        shares = missing.mean(axis=0)
+        some = np.flatnonzero(shares > 0)
+        fill = np.zeros(N.shape[1])
+        for j in some:  # the median is of the filled values; a column without any is 0
+            there = N[~missing[:, j], j]
+            fill[j] = np.median(there) if there.size else 0.0
+        filled = _filled(N, fill)
+        center = filled.mean(axis=0, dtype=np.float64)
+        deviation = filled.std(axis=0, dtype=np.float64)
+        one = np.sqrt(np.mean(deviation[~own_unit] ** 2)) if np.any(~own_unit) else 1.0
+        scale = deviation if scaling == "each" else np.where(own_unit, deviation, one if scaling == "common" else 1.0)
+        if scaling == "none":
+            center = np.where(own_unit, center, 0.0)
+        flagged = np.flatnonzero(shares > FLAGGED_SHARE) if flag else np.empty(0, dtype=np.int64)
+        return cls(fill, center, np.where(scale > 0, scale, 1.0), flagged)
+
+    def __call__(self, N: np.ndarray) -> np.ndarray:
+        """Columns (n, p + flags) from N (n, p)."""
+        columns = (_filled(N, self.fill) - self.center) / self.scale
+        return np.hstack([columns, np.isnan(N[:, self.flagged])]) if self.flagged.size else columns
+
+
+def _filled(N: np.ndarray, fill: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(N), fill, N)
+
+
+@dataclass(frozen=True, eq=False)
+class TableEncoder:
+    """Rows of a table as points (n, d), by decisions made once and kept.
+
+    Number columns come first, then categories (a column for each level), then texts (`Words`). Two rows that differ in
+    a category are as far apart in it as two rows typically are in a number; a missing one is half-way to all levels.
+    All texts together count as much as all other columns.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+        The named columns, with those left out.
+    scaling : {"each", "common", "counts", "none"}
+        How numbers are scaled: each column by its own deviation, all by one, as counts of words, or not at all.
+    matrix_columns : int
+        Columns without names of their own, which stand before the others.
+    image_shape : tuple of int or None
+        Of images, whose pixels run from 0 to 255.
+    kernel : {"rbf", "cosine", "linear"}
+    numbers : Numbers or None
+    counts : Words or None
+        What the number columns become where they are counts.
+    words : tuple of Words
+        For each text column.
+    notes : tuple of str
+        What was decided about all columns together.
+    """
+
+    columns: tuple[Column, ...]
+    scaling: Scaling
+    matrix_columns: int
+    image_shape: tuple[int, ...] | None
+    kernel: str
+    numbers: Numbers | None
+    counts: Words | None
+    words: tuple[Words, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def learn(
+        cls,
+        table: Table,
+        *,
+        label: str | None = None,
+        given: Mapping[str, Kind] | None = None,
+        scaling: Scaling | Literal["auto"] = "auto",
+        kernel: str = "rbf",
+    ) -> TableEncoder:
+        """Decide what each column is and learn how to encode it, from labelled and unlabelled rows alike.
+
+        Parameters
+        ----------
+        table : Table
+        label : str, optional
+            The column of labels, which is left out.
+        given : dict, optional
+            Kinds of columns that the user says.
+        scaling : str
+            "auto", or one of `SCALINGS`.
+        kernel : str
+            What the points are meant for. The rows of words have length 1, so that for the RBF kernel their distances
+            are those of the cosine.
+        """
+        columns = tuple(detect_columns(table, label=label, given=given))
+        used = [column for column in columns if column.kind != "ignored"]
+        p = 0 if table.matrix is None else int(table.matrix.shape[1])
+        if not used and not p:
+            raise TableError(f"{table.source.name} has no column to learn from beside the labels.")
+        numeric = [column for column in used if column.kind in ("number", "time")]
+        own_unit = np.array([False] * p + [column.kind == "time" for column in numeric], dtype=bool)
+        notes: list[str] = []
+        numbers = counts = None
+        N: Any = None
+        if p or numeric:
+            N = _number_matrix(table, numeric)
+            scaling = _settle_scaling(N, scaling, own_unit, table.image_shape, notes)
+            if scaling == "counts":
+                _require_counts(N, table)
+                counts = Words.learn_from_counts(_sparse(N))
+            else:
+                N = _dense(N, table)
+                _note_missing(N, p, numeric, notes)
+                flag = table.image_shape is None and not p
+                numbers = Numbers.learn(N, scaling, own_unit, flag)
+        else:
+            scaling = "each"
+        texts = [column for column in used if column.kind == "text"]
+        words = tuple(Words.learn(texts_of(table, column.name)) for column in texts)
+        for column, learned in zip(texts, words, strict=True):
+            if not learned.vocabulary:
+                raise TableError(
+                    f"{table.source.name}: column {column.name!r} was read as text, but no word stands in two of its "
+                    f"rows. Leave it out with --ignore {column.name!r}, or say --category {column.name!r}."
+                )
+        return cls(
+            columns=columns,
+            scaling=scaling,
+            matrix_columns=p,
+            image_shape=table.image_shape,
+            kernel=kernel,
+            numbers=numbers,
+            counts=counts,
+            words=words,
+            notes=tuple(notes),
+        )
+
+    def transform(self, table: Table) -> np.ndarray:
+        """Points (n, d) of the rows of a table with the same columns; others are not looked at."""
+        self.check(table)
+        numeric = self.of_kind("number", "time")
+        blocks = []
+        if self.numbers is not None or self.counts is not None:
+            N = _number_matrix(table, numeric)
+            if self.counts is not None:
+                blocks.append(self.counts.of_counts(_sparse(N)))
+            elif self.numbers is not None:
+                blocks.append(self.numbers(_dense(N, table)))
+        for column in self.of_kind("category"):
+            blocks.append(_one_hot(texts_of(table, column.name), column.levels))
+        texts = self.of_kind("text")
+        weight = np.sqrt(max(self._plain_columns, 1) / max(len(texts), 1))
+        for column, words in zip(texts, self.words, strict=True):
+            blocks.append(weight * words(texts_of(table, column.name)))
+        return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+
+    def of_kind(self, *kinds: Kind) -> list[Column]:
+        """The columns that were read as one of these kinds."""
+        return [column for column in self.columns if column.kind in kinds]
+
+    @property
+    def n_points_columns(self) -> int:
+        """d, the columns of the points that `transform` gives."""
+        numbers = 0 if self.numbers is None else self.numbers.fill.size + self.numbers.flagged.size
+        words = [*self.words, *(() if self.counts is None else (self.counts,))]
+        levels = sum(len(column.levels) for column in self.of_kind("category"))
+        return int(numbers + levels + sum(one.directions.shape[1] for one in words))
+
+    @property
+    def _plain_columns(self) -> int:
+        """What counts as one column each: numbers, their flags, categories, and all counts together."""
+        numbers = 0 if self.numbers is None else self.numbers.fill.size + self.numbers.flagged.size
+        return int(numbers + len(self.of_kind("category")) + (self.counts is not None))
+
+    def unknown_levels(self, table: Table) -> dict[str, int]:
+        """Rows of each category column whose level was never seen before; where rare ones were dropped, none count."""
+        found = {}
+        for column in self.columns:
+            if column.kind == "category" and "taken together" not in column.note:
+                known = {*column.levels, None}
+                count = sum(level not in known for level in texts_of(table, column.name))
+                if count:
+                    found[column.name] = count
+        return found
+
+    def missing_values(self, table: Table) -> int:
+        """Number cells of a table that are missing, and are filled."""
+        if self.numbers is None:
+            return 0
+        N = _number_matrix(table, self.of_kind("number", "time"))
+        values = N.data if scipy.sparse.issparse(N) else N
+        return int(np.isnan(values).sum()) if values.dtype.kind == "f" else 0
+
+    def decisions(self) -> list[tuple[str, str, str]]:
+        """(column, what it is, what is done with it) for each column, many alike taken together."""
+        done = {
+            "number": {"each": "scaled by its own deviation", "common": "one scale for all", "none": "as it is"}.get(
+                self.scaling, "word counts: weighted by rarity, 100 directions"
+            ),
+            "time": "days, scaled by their deviation",
+            "category": "a column for each level",
+            "text": "words weighted by rarity, 100 directions",
+            "ignored": "left out",
+        }
+        rows = []
+        if self.matrix_columns:
+            what = f"{self.matrix_columns:,} columns"
+            if self.image_shape is not None:
+                colour = "grey" if len(self.image_shape) == 2 else "coloured"
+                rows.append(
+                    (f"{self.image_shape[0]} x {self.image_shape[1]} pixels", f"{colour} images", done["number"])
+                )
+            else:
+                rows.append((what, "number", done["number"]))
+        for column in self.columns:
+            note = f"{done[column.kind]}; {column.note}" if column.note else done[column.kind]
+            rows.append((column.name, column.kind, note))
+        return rows
+
+    def check(self, table: Table) -> None:
+        """Refuse a table that lacks what the encoder learned from."""
+        lacking = without_labels(table, [column.name for column in self.columns if column.kind != "ignored"])
+        if lacking:
+            more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+            raise TableError(
+                f"{table.source.name} lacks {', '.join(map(repr, lacking[:5]))}{more}, which the model was fitted with."
+            )
+        p = 0 if table.matrix is None else int(table.matrix.shape[1])
+        if self.image_shape is None and p != self.matrix_columns:
+            raise TableError(
+                f"{table.source.name} has {p:,} columns without names, but the model was fitted with "
+                f"{self.matrix_columns:,}."
+            )
+        if table.image_shape != self.image_shape:
+            needed, found = (
+                "no images"
+                if shape is None
+                else f"{'coloured' if len(shape) == 3 else 'grey'} images of {shape[0]} x {shape[1]} pixels"
+                for shape in (self.image_shape, table.image_shape)
+            )
+            raise TableError(f"{table.source.name} holds {found}, but the model was fitted to {needed}.")
+
+
+def _number_matrix(table: Table, numeric: list[Column]) -> Any:
+    """The matrix and the number columns side by side; sparse only where there is nothing but a sparse matrix."""
+    named = [numbers_of(table, column) for column in numeric]
+    if table.matrix is None:
+        return np.column_stack(named)
+    matrix: Any = table.matrix
+    if table.image_shape is not None:
+        matrix = np.asarray(matrix, dtype=np.float64) / 255
+    if not named:
+        return matrix
+    return np.column_stack([_dense(matrix, table), *named])
+
+
+def _dense(N: Any, table: Table) -> np.ndarray:
+    if scipy.sparse.issparse(N):
+        require_memory(
+            8 * 3 * N.shape[0] * N.shape[1],
+            f"{table.source.name} with all its zeros",
+            "Say --scale counts if these are counts; they then stay sparse.",
+        )
+        N = N.toarray()
+    N = np.asarray(N, dtype=np.float64)
+    infinite = np.argwhere(np.isinf(N))
+    if infinite.size:
+        row, column = (int(i) for i in infinite[0])
+        raise TableError(f"{table.place(row, column)} is infinite. Mend it, or leave it empty.")
+    return N
+
+
+def _sparse(N: Any) -> Any:
+    return scipy.sparse.csr_array(N)
+
+
+def _require_counts(N: Any, table: Table) -> None:
+    values = N.data if scipy.sparse.issparse(N) else np.asarray(N)
+    lowest = float(values.min(initial=0))
+    if not lowest >= 0 or not np.all(np.isfinite(values)):
+        raise TableError(f"{table.source.name} holds {lowest:g}: counts cannot be negative or missing.")
+
+
+def _settle_scaling(
+    N: Any, scaling: str, own_unit: np.ndarray, image_shape: tuple[int, ...] | None, notes: list[str]
+) -> Scaling:
+    if scaling in SCALINGS:
+        return scaling
+    if image_shape is not None:
+        return "common"
+    if _look_like_counts(N):
+        notes.append(
+            f"{N.shape[1]:,} columns of whole numbers, nearly all 0, are taken for counts of words or events "
+            "(otherwise say --scale each or common)."
+        )
+        return "counts"
+    lowest, highest = _extremes(N)
+    ranges = (highest - lowest)[~own_unit]
+    ranges = ranges[ranges > 0]
+    if ranges.size > 1:
+        ratios = ranges / np.median(ranges)
+        if np.mean(np.maximum(ratios, 1 / ratios) <= ONE_UNIT_FACTOR) >= ONE_UNIT_SHARE:
+            notes.append("Number columns have ranges alike and share one scale (otherwise say --scale each).")
+            return "common"
+        notes.append("Number columns have ranges unlike and are scaled each by its own (otherwise say --scale common).")
+    return "each"
+
+
+def _look_like_counts(N: Any) -> bool:
+    n, p = N.shape
+    if p < COUNT_COLUMNS:
+        return False
+    values = N.data if scipy.sparse.issparse(N) else np.asarray(N)
+    nonzero = np.count_nonzero(values)
+    return bool(
+        0 < nonzero <= COUNT_DENSITY * n * p and values.min(initial=0) >= 0 and np.all(values == np.floor(values))
+    )
+
+
+def _extremes(N: Any) -> tuple[np.ndarray, np.ndarray]:
+    if scipy.sparse.issparse(N):
+        return N.min(axis=0).toarray().ravel(), N.max(axis=0).toarray().ravel()
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value
+        lowest, highest = np.nanmin(N, axis=0), np.nanmax(N, axis=0)
+    return np.nan_to_num(lowest), np.nan_to_num(highest)
+
+
+def _note_missing(N: np.ndarray, p: int, numeric: list[Column], notes: list[str]) -> None:
+    missing = np.isnan(N).sum(axis=0)
+    if not missing.any():
+        return
+    names = [column.name for column in numeric]
+    where = [names[j - p] if j >= p else f"column {j + 1}" for j in np.flatnonzero(missing)]
+    more = f" and {len(where) - 5} more columns" if len(where) > 5 else ""
+    flags = ""
+    if p == 0 and np.any(missing > FLAGGED_SHARE * len(N)):
+        flags = f"; columns missing more than {FLAGGED_SHARE:.0%} get a second one that says where"
+    notes.append(
+        f"{int(missing.sum()):,} missing values in {', '.join(where[:5])}{more} are filled with the column's median"
+        f"{flags}."
+    )
+
+
+def _one_hot(texts: np.ndarray, levels: tuple[str, ...]) -> np.ndarray:
+    """A column for each level. A missing value and a level never seen are rows of zeros."""
+    number = {level: j for j, level in enumerate(levels)}
+    out = np.zeros((len(texts), len(levels)))
+    columns = np.array([number.get(text, -1) for text in texts])
+    known = np.flatnonzero(columns >= 0)
+    out[known, columns[known]] = 1.0
+    return out

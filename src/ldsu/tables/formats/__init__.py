@@ -1,0 +1,16 @@
+"""Readers of users' files, a module for each family of formats, and what their files begin with."""
+
+READABLE = (
+    "CSV, TSV and other separated text (.csv, .tsv, .txt; also .gz, .bz2, .xz), Parquet, Feather and Arrow, NumPy's "
+    ".npy and .npz, LIBSVM text, MATLAB's .mat, and folders of images"
+)
+MAGIC = (
+    (b"PAR1", "parquet"),
+    (b"ARROW1", "arrow"),
+    (b"\xff\xff\xff\xff", "stream"),
+    (b"\x93NUMPY", "npy"),
+    (b"PK\x03\x04", "npz"),
+    (b"MATLAB 7.3", "hdf5"),
+    (b"\x89HDF\r\n\x1a\n", "hdf5"),
+    (b"MATLAB 5.0", "mat"),
+)

@@ -1,0 +1,99 @@
+"""Parquet, Feather and Arrow, as a file or a stream -> typed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ldsu.tables.formats.shared import named, require
+from ldsu.tables.table import Table, TableError, import_extra, readable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Bytes held at the peak for each byte of a file's content (measured: benchmarks/readers.py).
+ARROW_FACTOR = 5
+# Parquet can say more with a byte, but no table of real values comes near this.
+PARQUET_LIMIT = 2**16
+
+
+def read_parquet(path: Path) -> Table:
+    """Read a Parquet file, unless it claims to hold more than its bytes can."""
+    parquet = import_extra("pyarrow.parquet")
+    with readable(path, "a Parquet file"):
+        metadata = parquet.read_metadata(path)
+        groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+        claimed = max(sum(group.total_byte_size for group in groups), metadata.num_rows * metadata.num_columns * 8)
+        if claimed > PARQUET_LIMIT * path.stat().st_size:
+            raise ValueError(f"it claims to hold {claimed:,} bytes")
+    require(path, ARROW_FACTOR * claimed)
+    with readable(path, "a Parquet file"), parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        frame = file.read()
+        frame.validate(full=True)
+    return _typed(path, frame)
+
+
+def read_arrow(path: Path) -> Table:
+    """Read an Arrow file (Feather is one), batch by batch, as compressed ones do not say how large they will be."""
+    with readable(path, "an Arrow file"):
+        ipc = import_extra("pyarrow.ipc")
+        reader = ipc.open_file(path.read_bytes())
+        batches = (reader.get_batch(place) for place in range(reader.num_record_batches))
+    return _from_batches(path, reader.schema, batches)
+
+
+def read_stream(path: Path) -> Table:
+    """Read a stream of Arrow batches."""
+    with readable(path, "an Arrow stream"):
+        reader = import_extra("pyarrow.ipc").open_stream(path.read_bytes())
+    return _from_batches(path, reader.schema, iter(reader))
+
+
+def _from_batches(path: Path, schema: Any, batches: Iterator[Any]) -> Table:
+    pa = import_extra("pyarrow")
+    found: list[Any] = []
+    while True:
+        require(path, ARROW_FACTOR * (path.stat().st_size + sum(batch.nbytes for batch in found)))
+        with readable(path, "an Arrow file"):
+            batch = next(batches, None)
+            if batch is None:
+                break
+            # Offsets that point outside of their buffers are not noticed before they are followed.
+            batch.validate(full=True)
+        found.append(batch)
+    with readable(path, "an Arrow file"):
+        frame = pa.Table.from_batches(found, schema)
+    return _typed(path, frame)
+
+
+def _typed(path: Path, frame: pa.Table) -> Table:
+    """Keep columns of plain values: dictionaries decoded, kinds of text made one, the others left out with a note."""
+    pa, compute, types = import_extra("pyarrow"), import_extra("pyarrow.compute"), import_extra("pyarrow.types")
+    notes: list[str] = []
+    columns: dict[str, Any] = {}
+    skipped = []
+    with readable(path, "an Arrow table"):
+        for name, column in zip(named(path, frame.column_names, notes), frame.columns, strict=True):
+            if types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            elif types.is_run_end_encoded(column.type):
+                column = pa.chunked_array([compute.run_end_decode(chunk) for chunk in column.chunks])
+            kind = column.type
+            if types.is_null(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+                column = column.cast(pa.string())
+            elif types.is_float16(kind):
+                column = column.cast(pa.float32())
+            if name.startswith("__index_level_"):  # pandas writes the index of its rows so
+                skipped.append(f"{name!r} (the rows' index)")
+            elif types.is_primitive(column.type) or types.is_string(column.type) or types.is_decimal(column.type):
+                columns[name] = column
+            else:
+                skipped.append(f"{name!r} ({column.type})")
+    if skipped:
+        notes.append(f"Columns left out, as they hold neither numbers nor text: {', '.join(skipped)}.")
+    if not columns:
+        raise TableError(f"{path.name} has no column of numbers or text. Give a file with a column for each feature.")
+    if frame.num_rows == 0:
+        raise TableError(f"{path.name} has columns, but no rows. Give a file with a row for each sample.")
+    return Table(path, frame=pa.table(columns), notes=tuple(notes))

@@ -1,0 +1,98 @@
+"""LIBSVM (svmlight) text, lines of a label and of pairs index:value -> a sparse matrix and its labels."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import scipy.sparse
+
+from ldsu.tables.formats.arrays import as_columns
+from ldsu.tables.formats.shared import require
+from ldsu.tables.table import Table, TableError, import_extra, readable
+
+# Bytes held at the peak for each byte of a file's content (measured: benchmarks/readers.py).
+LIBSVM_FACTOR = 8
+LARGEST_INDEX = 2**31 - 2
+LIBSVM_NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
+LIBSVM_LINE = re.compile(
+    rf"\s*{LIBSVM_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:({LIBSVM_NUMBER}|nan|inf))*\s*", re.IGNORECASE
+)
+LIBSVM_LINES, LIBSVM_HEAD = 5, 2**12
+
+
+def is_libsvm(data: bytes) -> bool:
+    """Whether the first lines are a label and pairs of index and value.
+
+    Examples
+    --------
+    >>> is_libsvm(b"+1 3:0.5 7:1"), is_libsvm(b"1, 12:30"), is_libsvm(b"1 2 3")
+    (True, False, False)
+    """
+    head = data[:LIBSVM_HEAD]
+    if len(head) == LIBSVM_HEAD:  # cut off within a line, and perhaps within a pair
+        head = head[: max(head.rfind(b"\n"), head.rfind(b" "), 0)]
+    lines = [line for line in _libsvm_lines(head) if line.strip()][:LIBSVM_LINES]
+    return any(":" in line for line in lines) and all(LIBSVM_LINE.fullmatch(line) for line in lines)
+
+
+def _libsvm_lines(data: bytes) -> Iterator[str]:
+    """Lines without their comments."""
+    return (line.partition("#")[0] for line in io.TextIOWrapper(io.BytesIO(data), "utf-8", errors="replace"))
+
+
+def read_libsvm(path: Path, data: bytes, notes: list[str]) -> Table:
+    """Read lines of a label and of pairs index:value, as a sparse matrix and the column "label"."""
+    from sklearn.datasets import load_svmlight_file
+
+    pa = import_extra("pyarrow")
+    require(path, LIBSVM_FACTOR * len(data))
+    try:
+        matrix, y = load_svmlight_file(io.BytesIO(data), zero_based=True)
+    except Exception:
+        _refuse_wrong_pair(path, data)
+        with readable(path, "LIBSVM text"):
+            raise
+    if matrix.shape[0] == 0:
+        raise TableError(f"{path.name} has no rows. Give a file with a line for each sample.")
+    if matrix.nnz == 0:
+        raise TableError(f"{path.name} has labels, but no pair of index and value in any line.")
+    # As scikit-learn's "auto" does: an index 0 somewhere says that the first column is 0.
+    if matrix.indices.min() > 0:
+        matrix = matrix[:, 1:]
+        notes.append("The indices of its columns start at 1.")
+    else:
+        notes.append("The indices of its columns start at 0.")
+    n = matrix.shape[0]
+    lines: Sequence[int] = range(1, n + 1)
+    if data.count(b"\n") + (not data.endswith(b"\n")) != n:
+        lines = [line for line, text in enumerate(_libsvm_lines(data), 1) if text.strip()]
+    return Table(
+        path,
+        frame=pa.table(as_columns(path, {"label": y}, "label")),
+        matrix=scipy.sparse.csr_array(matrix),
+        lines=lines if len(lines) == n else None,
+        label_name="label",
+        notes=tuple(notes),
+    )
+
+
+def _refuse_wrong_pair(path: Path, data: bytes) -> None:
+    """Raise an error that names the first line that is not a label and pairs in the order of their indices."""
+    for number, line in enumerate(_libsvm_lines(data), 1):
+        label, *pairs = line.split() or ["0"]
+        place = f"{path.name}, line {number}"
+        if LIBSVM_LINE.fullmatch(label) is None:
+            raise TableError(f"{place}: {label[:40]!r} is not a number. Begin each line with one number for its label.")
+        for pair in pairs:
+            if LIBSVM_LINE.fullmatch(f"0 {pair}") is None:
+                raise TableError(f"{place}: {pair[:40]!r} is not a pair index:value. Write pairs such as 3:0.5.")
+        indices = [int(pair.partition(":")[0]) for pair in pairs if not pair.startswith("qid:")]
+        for before, after in itertools.pairwise(indices):
+            if after <= before:
+                raise TableError(f"{place}: index {after} stands behind {before}. Sort the pairs of a line by index.")
+        if max(indices, default=0) > LARGEST_INDEX:
+            raise TableError(f"{place}: index {max(indices)} is too large. Number the columns from 1.")

@@ -1,0 +1,182 @@
+"""MATLAB's .mat, version 5 to 7 -> its matrix and columns; version 7.3 (HDF5) is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ldsu.tables.formats.arrays import Entry, entry_of, from_arrays
+from ldsu.tables.formats.shared import DEFLATE_LIMIT, require
+from ldsu.tables.table import Table, TableError, readable
+
+
+def read_mat(path: Path) -> Table:
+    """Read a MATLAB file of version 5 to 7."""
+    with readable(path, "a MATLAB file"):
+        size = path.stat().st_size
+    require(path, size)
+    with readable(path, "a MATLAB file", "In MATLAB save it with -v7, or write its table as CSV."):
+        file = _MatFile(path.read_bytes())
+        entries = {name: file.entry(name) for name in file.variables}
+    return from_arrays(path, entries, lambda name: _load_mat(path, file, name))
+
+
+def read_hdf5(path: Path) -> Table:
+    """Refuse a MATLAB file of version 7.3, and say how to save it."""
+    raise TableError(
+        f"{path.name} is in MATLAB's version 7.3 or another HDF5 file, which is not read. In MATLAB save it with "
+        f"save('{path.name}', '-v7'), or write its table as CSV."
+    )
+
+
+def _load_mat(path: Path, file: _MatFile, name: str) -> Any:
+    with readable(path, "a MATLAB file"):
+        return file.load(name)
+
+
+class _MatFile:
+    """Variables of a MATLAB file, version 5 to 7: nested elements of a tag (type, size) and of content.
+
+    SciPy's reader follows lengths and indices of damaged files out of their arrays, which ends the process; this one
+    takes numbers, text, cells of text and sparse matrices from slices alone. "MAT-File Format", MathWorks.
+    """
+
+    NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}  # noqa: RUF012
+    CLASSES = {  # noqa: RUF012
+        6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"
+    }  # fmt: skip
+    TEXTS = {2: "utf-8", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}  # noqa: RUF012
+    CELL, CHAR, SPARSE = 1, 4, 5
+    MATRIX, COMPRESSED = 14, 15
+    IS_LOGICAL, IS_COMPLEX = 0x200, 0x800
+    # The flags, shape and name of a variable lie within so many of its first bytes.
+    HEAD = 2**12
+
+    def __init__(self, data: bytes) -> None:
+        orders = {b"IM": ("<", "le"), b"MI": (">", "be")}
+        if len(data) < 128 or data[126:128] not in orders or 1 not in data[124:126]:
+            raise ValueError("it is not of version 5 to 7")
+        self.order, self.text_order = orders[data[126:128]]
+        self.variables: dict[str, tuple[int, memoryview]] = {}
+        for kind, content in self._elements(memoryview(data)[128:]):
+            name = self._variable(self._unpacked(kind, content))[2]
+            if not name.isprintable():
+                raise ValueError(f"it has a variable of {len(name)} characters that are no name")
+            if name and not name.startswith("__"):
+                self.variables[name] = (kind, content)
+
+    def entry(self, name: str) -> Entry:
+        """What a variable is, from its head."""
+        kind, content = self.variables[name]
+        flags, shape, _, _ = self._variable(self._unpacked(kind, content))
+        of, n_values = flags & 0xFF, math.prod(shape)
+        if n_values > DEFLATE_LIMIT * len(content) and of != self.SPARSE:
+            raise ValueError(f"its variable {name} claims {n_values:,} values")
+        if of == self.CHAR:
+            return Entry(shape, False, shape[0], 8 * n_values)
+        if of == self.CELL:
+            return Entry(shape, False, max(shape) if n_values == max(shape) else None, 200 * n_values)
+        is_number = of in (self.SPARSE, *self.CLASSES) and not flags & self.IS_COMPLEX
+        if of == self.SPARSE:
+            return Entry(shape, is_number, None, 2 * self._size(kind, content))
+        return entry_of(shape, np.dtype("f8")) if is_number else Entry(shape, False, None, 8 * n_values)
+
+    def load(self, name: str) -> Any:
+        """A variable: numbers or a sparse matrix in its shape, texts (n,)."""
+        kind, content = self.variables[name]
+        return self._value(self._unpacked(kind, content, self._size(kind, content)))
+
+    def _elements(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Type and content of each element; one of up to 4 bytes has its size within the type."""
+        start = 0
+        while start + 8 <= len(data):
+            kind, size = struct.unpack_from(f"{self.order}II", data, start)
+            if kind >> 16:
+                begin, size, end = start + 4, kind >> 16, start + 8
+            else:
+                begin = start + 8
+                end = begin + size + (0 if kind == self.COMPRESSED else -size % 8)
+            if begin + size > min(len(data), end):
+                raise ValueError("it ends within a variable")
+            yield kind & 0xFFFF, data[begin : begin + size]
+            start = end
+
+    def _size(self, kind: int, content: memoryview) -> int:
+        """Bytes of a variable, as the tag within its compressed content claims."""
+        if kind != self.COMPRESSED:
+            return len(content)
+        size = int(struct.unpack_from(f"{self.order}I", zlib.decompressobj().decompress(content, 8), 4)[0])
+        if size > DEFLATE_LIMIT * len(content):
+            raise ValueError(f"a variable claims to unpack from {len(content):,} bytes into {size:,}")
+        return size
+
+    def _unpacked(self, kind: int, content: memoryview, size: int | None = None) -> memoryview:
+        """A variable of `size` bytes; without a size at least its head."""
+        if kind == self.MATRIX:
+            return content
+        if kind != self.COMPRESSED:
+            raise ValueError(f"it has an element of type {kind} instead of a variable")
+        stream = zlib.decompressobj()
+        data = stream.decompress(content, 8 + (self.HEAD if size is None else size))
+        if size is not None:  # the check sum stands at the very end
+            stream.decompress(stream.unconsumed_tail, 1)
+            if not stream.eof:
+                raise ValueError("a variable is longer or shorter than it says")
+        return memoryview(data)[8:]
+
+    def _variable(self, content: memoryview) -> tuple[int, tuple[int, ...], str, Iterator[tuple[int, memoryview]]]:
+        """Flags, shape and name of a variable, and the elements that follow."""
+        elements = self._elements(content)
+        flags, shape, name = (bytes(next(elements, (0, b""))[1]) for _ in range(3))
+        sides = tuple(np.frombuffer(shape, f"{self.order}i4").tolist())
+        if len(sides) < 2 or min(sides) < 0:
+            raise ValueError(f"it gives {sides} as the shape of a variable")
+        return int(struct.unpack_from(f"{self.order}I", flags)[0]), sides, name.decode("latin-1"), elements
+
+    def _value(self, content: memoryview) -> Any:
+        flags, shape, _, elements = self._variable(content)
+        of = flags & 0xFF
+        if of == self.CELL:
+            cells = [self._cell(cell) for _, cell in itertools.islice(elements, math.prod(shape))]
+            return np.array(cells, dtype=object if None in cells else str)
+        if of == self.CHAR:
+            return np.array(self._texts(shape, next(elements, (16, memoryview(b"")))))
+        if of == self.SPARSE:
+            rows, starts = (self._numbers(*next(elements)) for _ in range(2))
+            kind, stored = next(elements)
+            # MATLAB calls them double in any case, but writes a byte for true.
+            values = self._numbers(2 if flags & self.IS_LOGICAL else kind, stored)
+            n_values = int(starts[-1])
+            parts = (values[:n_values].astype(np.float64), rows[:n_values].astype(np.int32), starts.astype(np.int32))
+            return scipy.sparse.csc_array(parts, shape=shape)
+        values = self._numbers(*next(elements)).reshape(shape, order="F")
+        return values.astype(self.CLASSES[of])
+
+    def _numbers(self, kind: int, content: memoryview) -> np.ndarray:
+        return np.frombuffer(content, f"{self.order}{self.NUMBERS[kind]}")
+
+    def _texts(self, shape: tuple[int, ...], element: tuple[int, memoryview]) -> list[str]:
+        """Rows of a matrix of characters, which are stored column by column."""
+        kind, content = element
+        encoding = self.TEXTS[kind]
+        characters = bytes(content).decode(encoding if encoding == "utf-8" else f"{encoding}-{self.text_order}")
+        if len(characters) != math.prod(shape):
+            raise ValueError(f"it has {len(characters)} characters where {math.prod(shape)} should be")
+        return [characters[row :: shape[0]] for row in range(shape[0])]
+
+    def _cell(self, content: memoryview) -> str | None:
+        """The text of a cell, "" of an empty one, None of one that holds something else."""
+        if not content:
+            return ""
+        flags, shape, _, elements = self._variable(content)
+        if math.prod(shape) == 0:
+            return ""
+        return self._texts(shape, next(elements))[0] if flags & 0xFF == self.CHAR and shape[0] == 1 else None

@@ -1,0 +1,151 @@
+"""NumPy's .npy and .npz, and the sparse .npz of SciPy -> a matrix, columns or both; pickles are never opened."""
+
+from __future__ import annotations
+
+import ast
+import math
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse
+
+from ldsu.tables.formats.arrays import (
+    LABEL_NAMES,
+    Entry,
+    as_columns,
+    as_matrix,
+    entry_of,
+    from_arrays,
+    left_out_note,
+    shown,
+    usual_name,
+)
+from ldsu.tables.formats.shared import DEFLATE_LIMIT, require
+from ldsu.tables.table import Table, TableError, import_extra, readable
+
+LONGEST_NPY_HEADER = 10_000
+# As NumPy abbreviates the kinds of types.
+NUMBERS_AND_TEXT = "biufSU"
+
+
+def read_npy(path: Path) -> Table:
+    """Read one array: a matrix, or a structured array as named columns."""
+    values = load_npy(path)
+    if values.dtype.names is None:
+        if values.ndim != 2:
+            raise TableError(
+                f"{path.name} holds an array of shape {values.shape}. A table has two dimensions, a row for each "
+                "sample."
+            )
+        return Table(path, matrix=as_matrix(path, values.shape, values))
+    fields = {name: values[name] for name in values.dtype.names if values[name].ndim == values.ndim}
+    table = _from_columns(path, fields, values.dtype.names)
+    if table is None:
+        raise TableError(f"{path.name} has no rows, or no field of numbers or text. Give an array with both.")
+    return table
+
+
+def _from_columns(path: Path, arrays: dict[str, np.ndarray], names: Iterable[str]) -> Table | None:
+    """Make a table of columns alone, with a note on those of `names` that are none; None where nothing is left."""
+    kept = as_columns(path, arrays, usual_name(arrays, LABEL_NAMES))
+    if not kept or len(next(iter(kept.values()))) == 0:
+        return None
+    left_out = [name for name in names if name not in kept]
+    frame = import_extra("pyarrow").table(kept)
+    return Table(path, frame=frame, label_name=usual_name(kept, LABEL_NAMES), notes=left_out_note(left_out))
+
+
+def load_npy(path: Path) -> np.ndarray:
+    """The array of an .npy file."""
+    with readable(path, "an .npy file"), path.open("rb") as file:
+        shape, dtype = _checked_npy(file, path.stat().st_size)
+    require(path, 2 * math.prod(shape) * max(dtype.itemsize, 8))
+    with readable(path, "an .npy file"), path.open("rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def read_npz(path: Path) -> Table:
+    """Read an archive of a matrix and columns, of columns alone, or of one of SciPy's sparse matrices."""
+    entries = npz_entries(path)
+    # SciPy writes the format as a single word: arrays are columns that happen to have these names.
+    if {"format", "shape", "data"} <= entries.keys() and entries["format"].shape == ():
+        require(path, 3 * sum(entry.n_bytes for entry in entries.values()))
+        with readable(path, "a sparse .npz file"):
+            matrix = scipy.sparse.load_npz(path)
+        return Table(path, matrix=as_matrix(path, matrix.shape, matrix))
+    columns = {name: entry for name, entry in entries.items() if entry.length is not None}
+    if len(columns) > 1 and all(len(entry.shape) < 2 for entry in entries.values()):
+        return _read_npz_columns(path, columns, entries)
+    return from_arrays(path, entries, lambda name: load_npz(path, name))
+
+
+def _read_npz_columns(path: Path, columns: dict[str, Entry], names: Iterable[str]) -> Table:
+    """Read the arrays of one dimension of an archive, all of whose arrays are named `names` and none is a matrix."""
+    if len({entry.length for entry in columns.values()}) > 1:
+        raise TableError(
+            f"{path.name} holds no matrix, but columns of different lengths: {shown(columns)}. Give each an entry for "
+            "each row."
+        )
+    require(path, 2 * sum(entry.n_bytes for entry in columns.values()))
+    arrays = {name: load_npz(path, name) for name in columns}
+    is_table = any(values.dtype.kind in NUMBERS_AND_TEXT for values in arrays.values())
+    table = _from_columns(path, arrays, names) if is_table else None
+    if table is None:
+        raise TableError(
+            f"{path.name} holds {shown(columns)}: no rows, or no column of numbers or text. Give arrays with both."
+        )
+    return table
+
+
+def npz_entries(path: Path) -> dict[str, Entry]:
+    """What the arrays of an archive are; claims that its bytes cannot keep are refused before they are believed."""
+    entries = {}
+    with readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.filename == "[Content_Types].xml" for member in members):
+            raise TableError(f"{path.name} is an office document. Save its sheet as CSV, and give that.")
+        for member in members:
+            if not member.filename.endswith(".npy"):
+                raise TableError(f"{path.name} is a zip archive of other things, {member.filename!r} among them.")
+            if member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
+                raise ValueError(
+                    f"{member.filename} claims to unpack from {member.compress_size:,} bytes into {member.file_size:,}"
+                )
+            with archive.open(member) as file:
+                shape, dtype = _checked_npy(file, member.file_size)  # type: ignore[arg-type]
+            entries[member.filename.removesuffix(".npy")] = entry_of(shape, dtype)
+    return entries
+
+
+def load_npz(path: Path, name: str) -> np.ndarray:
+    """One of the arrays of an .npz file."""
+    with readable(path, "an .npz file"), np.load(path, allow_pickle=False) as arrays:
+        return arrays[name]
+
+
+def _checked_npy(file: BinaryIO, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of an array, which must fill the bytes there are."""
+    shape, dtype, start = _npy_header(file)
+    claimed = start + math.prod(shape) * dtype.itemsize
+    if claimed > size:
+        raise ValueError(f"its header promises {claimed:,} bytes, and there are {size:,}")
+    return shape, dtype
+
+
+def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape and type of an array in NumPy's format, and where its values begin."""
+    version = np.lib.format.read_magic(file)
+    width = 2 if version == (1, 0) else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > LONGEST_NPY_HEADER:
+        raise ValueError(f"its header is {length:,} bytes long")
+    header = ast.literal_eval(file.read(length).decode("utf-8" if version >= (3, 0) else "latin-1"))
+    shape, dtype = header["shape"], np.lib.format.descr_to_dtype(header["descr"])
+    if not (isinstance(shape, tuple) and all(isinstance(side, int) and side >= 0 for side in shape)):
+        raise ValueError(f"it gives {shape!r} as its shape")
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects (a pickle), which could run code and are not read")
+    return shape, dtype, len(np.lib.format.MAGIC_PREFIX) + 2 + width + length

@@ -1,0 +1,266 @@
+"""CSV, TSV and other separated text -> columns of text, with the line of each row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ldsu.tables.formats.shared import named
+from ldsu.tables.formats.text import SAMPLE_CHARACTERS
+from ldsu.tables.table import Table, TableError, count, import_extra, readable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NA_MARKERS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-", "#N/A")
+# Separated text is read in blocks, and a line must fit into one.
+BLOCK, LONGEST_LINE = 2**22, 2**26
+SAMPLE_LINES = 200
+SEPARATORS = (",", ";", "\t", "|")
+SPOKEN = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
+# A comma can be a decimal sign only where it does not separate columns.
+DECIMAL_COMMA = (";", "\t")
+NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+FRACTIONS = {
+    ".": r"^[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?$",
+    ",": r"^[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$",
+}
+SOMETHING = re.compile(rb"\S")
+# Fewer numbers than this in sequence (0, 1) may well be a row; more of them are what a program names columns by.
+FEWEST_NUMBERED = 3
+# Ends the lines given to `csv`: where a quotation mark is not closed, it becomes part of a value.
+END = "\x1e the end \x1e"
+
+
+def read_separated(path: Path, data: bytes, notes: list[str]) -> Table:
+    """Read CSV and its relatives: all columns as text, null where there is nothing."""
+    sample = _sample(path, data)
+    separator = _separator(path, sample)
+    names, n_header_lines, n_header_bytes = _header(path, data, separator, notes)
+    if not SOMETHING.search(data, n_header_bytes):
+        raise TableError(f"{path.name} has a header, but no rows. Give a file with a row for each sample.")
+    frame = _parse(path, data, n_header_bytes, separator, names)
+    lines = _lines(path, data, separator, n_header_lines, frame.num_rows, len(names))
+    frame = _cleaned(frame, data)
+    decimal = _decimal(frame, data) if separator in DECIMAL_COMMA else "."
+    if separator != ",":
+        notes.append(f"The separator is {SPOKEN[separator]} and the decimal sign '{decimal}'.")
+    return Table(path, frame=frame, is_text=True, decimal=decimal, lines=lines, notes=tuple(notes))
+
+
+def _sample(path: Path, data: bytes) -> list[str]:
+    """The first lines of a file: two at least, then as many as are short."""
+    lines: list[str] = []
+    size = 0
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+    while len(lines) < 2 or (len(lines) < SAMPLE_LINES and size < SAMPLE_CHARACTERS):
+        line = text.readline(LONGEST_LINE + 1)
+        if len(line) > LONGEST_LINE:
+            raise TableError(_too_long(path, len(lines) + 1))
+        if not line:
+            break
+        lines.append(line)
+        size += len(line)
+    return lines
+
+
+def _too_long(path: Path, line: int) -> str:
+    return f"{path.name}, line {line} is longer than {LONGEST_LINE >> 20} MiB. Give a file with a line for each sample."
+
+
+def _separator(path: Path, sample: Sequence[str]) -> str:
+    """The separator under which the first lines have as many values as the header, and most of them are numbers."""
+    best, best_score = None, (0.0, 0.0, 0)
+    for separator in SEPARATORS:
+        with _long_values():
+            records = [record for record in csv.reader(_closed(sample), delimiter=separator) if record]
+        # The last of them may have been cut off within quotation marks.
+        header, *body = records[:-1] if len(records) > 2 else records or [[]]
+        if len(header) < 2:
+            continue
+        agreeing = [record for record in body if len(record) == len(header)]
+        values = [value for record in agreeing for value in record]
+        numbers = sum(NUMBER.fullmatch(value) is not None for value in values)
+        score = (len(agreeing) / len(body) if body else 1.0, numbers / max(1, len(values)), len(header))
+        if score > best_score:
+            best, best_score = separator, score
+    if best is not None:
+        return best
+    words = [line.split() for line in sample if line.strip()]
+    if words and len(words[0]) > 1 and all(NUMBER.fullmatch(word) for line in words for word in line):
+        raise TableError(
+            f"{path.name} has no separator but blanks between its numbers ({' '.join(words[0][:3])} ...). Separate "
+            "them by commas, semicolons, tabs or '|'."
+        )
+    return ","
+
+
+def _closed(lines: Iterable[str]) -> Iterator[str]:
+    """Lines as `csv` wants them: a carriage return alone ends a line too."""
+    return (line.replace("\r\n", "\n").replace("\r", "\n") for line in lines)
+
+
+@contextmanager
+def _long_values() -> Iterator[None]:
+    """Lift the limit that `csv` sets on the length of a value; it is one of the process, so it is put back."""
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _header(path: Path, data: bytes, separator: str, notes: list[str]) -> tuple[list[str], int, int]:
+    """Names of the columns, and how many lines and bytes they take: none where the first line is data."""
+    n_bytes = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal n_bytes
+        for line in io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""):
+            n_bytes += len(line.encode())
+            yield line
+
+    with _long_values(), readable(path, "separated text", "Mend its first line."):
+        reader = csv.reader(_closed(counted()), delimiter=separator)
+        cells = next((record for record in reader if record), [])
+    names = [cell.strip() for cell in cells]
+    if not any(names):
+        raise TableError(f"{path.name} has no header. Give a file whose first line names the columns.")
+    if _is_data(names):
+        notes.append(
+            f"The first line is data, as all its values are numbers: the columns are named 0 to {len(names) - 1}."
+        )
+        return [str(place) for place in range(len(names))], 0, 0
+    if any("." in name and NUMBER.fullmatch(name) for name in names):
+        notes.append("The first line was taken as the columns' names, though numbers are among them.")
+    return named(path, names, notes), reader.line_num, n_bytes
+
+
+def _is_data(names: Sequence[str]) -> bool:
+    """Whether a first line has numbers only, and not those that a program gives to columns without names.
+
+    Examples
+    --------
+    >>> _is_data(["5.1", "3.5"]), _is_data(["0", "1", "2"]), _is_data(["", "0", "1", "2"]), _is_data(["a", "1"])
+    (True, False, False, False)
+    """
+    if not all(NUMBER.fullmatch(name) for name in names):
+        return False
+    counts = [[str(place) for place in range(start, start + len(names))] for start in (0, 1)]
+    return len(names) < FEWEST_NUMBERED or list(names) not in counts
+
+
+def _parse(path: Path, data: bytes, start: int, separator: str, names: Sequence[str]) -> pa.Table:
+    """All columns as strings, from the byte `start` on; where that fails, the line that is to be mended."""
+    try:
+        return _parse_blocks(data, start, separator, names, BLOCK)
+    except import_extra("pyarrow").ArrowInvalid:
+        _refuse_wrong_record(path, data, separator, len(names))
+    # No record is wrong: one is longer than a block.
+    with readable(path, "separated text"):
+        return _parse_blocks(data, start, separator, names, LONGEST_LINE)
+
+
+def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str], block: int) -> pa.Table:
+    pa, arrow_csv = import_extra("pyarrow"), import_extra("pyarrow.csv")
+    return arrow_csv.read_csv(
+        pa.py_buffer(data).slice(start),
+        read_options=arrow_csv.ReadOptions(column_names=list(names), block_size=block),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=separator,
+            newlines_in_values=b'"' in data,
+            # In a file of one column an empty line is a missing value.
+            ignore_empty_lines=len(names) > 1,
+        ),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=list(NA_MARKERS),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Line on which each record starts and its values, slowly; an empty line is a record without values."""
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+    reader = csv.reader(itertools.chain(_closed(text), [END]), delimiter=separator)
+    line = 1
+    with _long_values(), readable(path, "separated text"):
+        for values in reader:
+            if values == [END]:
+                return
+            if values and values[-1].endswith(END):
+                raise TableError(
+                    f"{path.name}, line {line}: a quotation mark is opened and not closed. Close it, or delete it."
+                )
+            yield line, values
+            line = reader.line_num + 1
+
+
+def _refuse_wrong_record(path: Path, data: bytes, separator: str, n_columns: int) -> None:
+    """Raise an error that names the first record with too many or too few values, or a line too long."""
+    for line, values in _records(path, data, separator):
+        if len(values) != n_columns and (values or n_columns == 1):
+            raise TableError(
+                f"{path.name}, line {line} has {count(len(values), 'value')}, but the first line has {n_columns} (the "
+                f"separator is {SPOKEN[separator]}). Mend it, or put values that hold a separator in quotation marks."
+            )
+        if sum(map(len, values)) > LONGEST_LINE:
+            raise TableError(_too_long(path, line))
+
+
+def _lines(
+    path: Path, data: bytes, separator: str, n_header_lines: int, n_rows: int, n_columns: int
+) -> Sequence[int] | None:
+    """Line of each row; counted one by one only where empty lines or line ends within quotation marks shift them."""
+    n_lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    if n_lines == n_header_lines + n_rows and data.count(b'"') % 2 == 0:
+        return range(n_header_lines + 1, n_lines + 1)
+    starts = [
+        line for line, values in _records(path, data, separator) if line > n_header_lines and (values or n_columns == 1)
+    ]
+    return starts if len(starts) == n_rows else None
+
+
+def _cleaned(frame: pa.Table, data: bytes) -> pa.Table:
+    """Values without blanks around them, and null where nothing but quotation marks is left."""
+    if b" " in data or b'"' in data:
+        for place, column in enumerate(frame.columns):
+            if _is_padded(column):
+                frame = frame.set_column(place, frame.column_names[place], _bare(column))
+    return frame
+
+
+def _is_padded(column: pa.ChunkedArray) -> bool:
+    """Whether a value begins or ends with a blank, or is empty."""
+    compute = import_extra("pyarrow.compute")
+    signs = (compute.equal(column, ""), compute.starts_with(column, " "), compute.ends_with(column, " "))
+    return any(compute.any(sign).as_py() for sign in signs)
+
+
+def _bare(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    pa, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
+    bare = compute.utf8_trim_whitespace(column)
+    # "NA" within quotation marks is a word, unless blanks kept the parser from knowing it for a marker.
+    freed = compute.and_(compute.not_equal(bare, column), compute.is_in(bare, pa.array(NA_MARKERS)))
+    return compute.if_else(compute.or_(freed, compute.equal(bare, "")), pa.scalar(None, pa.string()), bare)
+
+
+def _decimal(frame: pa.Table, data: bytes) -> str:
+    """The sign before the fractions, by which more values are numbers."""
+    if b"," not in data:
+        return "."
+    compute = import_extra("pyarrow.compute")
+    counts = {
+        sign: sum(compute.sum(compute.match_substring_regex(column, form)).as_py() or 0 for column in frame.columns)
+        for sign, form in FRACTIONS.items()
+    }
+    return "," if counts[","] > counts["."] else "."

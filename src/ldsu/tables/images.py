@@ -1,0 +1,285 @@
+"""Folders of images -> rows of pixels, all of one size and either all grey or all coloured."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ldsu.memory import require_memory
+from ldsu.tables.table import Table, TableError, count, import_extra, readable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+# Pillow knows sixty formats; those of other names are not tried on a file, whatever its bytes say.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+UNLABELLED = frozenset({"unlabelled", "unlabeled"})
+# Images of one common size up to this are kept as they are; others become squares of this side.
+LARGEST_KEPT, USUAL_SIDE = 64, 32
+# EXIF's orientations that turn an image on its side.
+SIDEWAYS = frozenset({5, 6, 7, 8})
+ORIENTATION_TAG = 0x0112
+PROGRESS_STEPS = 100
+AN_IMAGE = "an image"
+MEND = "Repair the image, or take it out of the folder."
+DEEP = {"F": "pixels of floating point", "I": "pixels of 32 bits"}
+SHALLOW = "Save it with 8 or 16 bits a pixel."
+
+Progress = Callable[[int, int], None]
+
+
+class FileLabel(NamedTuple):
+    """A line of a list of labels: where it stands, which image it names, and the label, None for unlabelled."""
+
+    place: str
+    file: str
+    label: str | None
+
+
+class _Picture(NamedTuple):
+    """A decoded image: pixels (h, w) or (h, w, 3), and what was done to it."""
+
+    pixels: np.ndarray
+    resized: bool
+    deep: bool
+    several_frames: bool
+
+
+def read_images(
+    folder: Path,
+    labels: Sequence[FileLabel] | None = None,
+    image_size: tuple[int, ...] | None = None,
+    progress: Progress | None = None,
+) -> Table:
+    """Read a folder of images, as a matrix (n, height * width [* 3]) of uint8 in the order of their names.
+
+    Without `labels`, sub-folders are classes, and one named "unlabelled" holds images of no class; images that lie in
+    the folder itself have no label column.
+
+    Parameters
+    ----------
+    folder : Path
+    labels : sequence of FileLabel, optional
+        Labels by file; images not among them are unlabelled.
+    image_size : tuple of int, optional
+        (height, width) to which images are resized, grey where all of them are; (height, width, 1) and (height,
+        width, 3) make all of them grey or coloured. Default: the size they have in common, up to 64 x 64, or 32 x 32.
+    progress : callable, optional
+        Called now and then with the number of images done and of all.
+    """
+    names, n_others = _image_files(folder)
+    if not names:
+        found = f"{count(n_others, 'other file')}, but no image" if n_others else "no file"
+        raise TableError(
+            f"The folder {folder.name} holds {found} ({_suffixes()}). Give a folder of images, or the file of a table."
+        )
+    column = _folder_labels(folder, names) if labels is None else _listed_labels(folder, names, labels)
+    notes = [f"Skipped: {count(n_others, 'file')} other than images."] if n_others else []
+    if labels is not None and column is not None and (n_missing := column.count(None)):
+        notes.append(f"{_were(n_missing, 'image')} left unlabelled, having no label in the list.")
+
+    size, colour = _settle_size(folder, names, image_size)
+    matrix, image_shape, more = _read_all(folder, names, size, colour, progress)
+    frame = None
+    if column is not None:
+        pa = import_extra("pyarrow")
+        with readable(folder, "a folder of images", "Rename its sub-folders in UTF-8."):
+            frame = pa.table({"label": pa.array(column, pa.string())})
+    return Table(
+        folder,
+        frame=frame,
+        matrix=matrix,
+        row_names=tuple(names),
+        image_shape=image_shape,
+        label_name=None if frame is None else "label",
+        notes=(*notes, *more),
+    )
+
+
+def _image_files(folder: Path) -> tuple[list[str], int]:
+    """Images below a folder, relative to it and sorted, and the number of other files; hidden ones do not count."""
+    names, n_others = [], 0
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    with readable(folder, "a folder of images", "Give a folder that can be opened."):
+        for place, folders, files in os.walk(folder, onerror=refuse):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for name in files:
+                if name.startswith("."):
+                    continue
+                if Path(name).suffix.lower() in SUFFIXES:
+                    names.append((Path(place) / name).relative_to(folder).as_posix())
+                else:
+                    n_others += 1
+    return sorted(names), n_others
+
+
+def _folder_labels(folder: Path, names: Sequence[str]) -> list[str | None] | None:
+    """The class of each image is the sub-folder it lies in; None where no image lies in one."""
+    parts = [PurePosixPath(name).parts for name in names]
+    loose = [name for name, path in zip(names, parts, strict=True) if len(path) == 1]
+    if len(loose) == len(names):
+        return None
+    if loose:
+        raise TableError(
+            f"The folder {folder.name} holds images beside its sub-folders, {loose[0]} among {len(loose)}. Move each "
+            'into the sub-folder of its class, or into one named "unlabelled".'
+        )
+    return [None if path[0].lower() in UNLABELLED else path[0] for path in parts]
+
+
+def _listed_labels(folder: Path, names: Sequence[str], labels: Iterable[FileLabel]) -> list[str | None]:
+    """The label that a list gives to each image: by its path, its name, or its name without suffix where one has it."""
+    row_of: dict[str, int] = {}
+    for key in (lambda path: path.stem, lambda path: path.name, str):
+        keys = [key(PurePosixPath(name)) for name in names]
+        once = {value for value, times in Counter(keys).items() if times == 1}
+        row_of |= {value: row for row, value in enumerate(keys) if value in once}
+    column: list[str | None] = [None] * len(names)
+    places: dict[int, str] = {}
+    for place, file, label in labels:
+        row = row_of.get(PurePosixPath(file.replace("\\", "/")).as_posix())
+        if row is None:
+            raise TableError(f"{place}: there is no one image {file!r} in the folder {folder.name}. Correct the name.")
+        if row in places:
+            raise TableError(f"{place}: the image {file!r} has a label already, from {places[row]}. Keep one of them.")
+        places[row], column[row] = place, label
+    return column
+
+
+def _settle_size(
+    folder: Path, names: Sequence[str], image_size: tuple[int, ...] | None
+) -> tuple[tuple[int, int], bool | None]:
+    """Height and width of all rows, and whether they are coloured; None: as the images are."""
+    if image_size is None:
+        sizes = {_size(folder / name) for name in names}
+        size = sizes.pop()
+        return ((USUAL_SIDE, USUAL_SIDE) if sizes or max(size) > LARGEST_KEPT else size), None
+    if len(image_size) not in (2, 3) or min(image_size) < 1 or image_size[2:] not in ((), (1,), (3,)):
+        raise ValueError(f"image_size must be (height, width), with 1 or 3 behind it or nothing, but is {image_size}.")
+    height, width, *channels = image_size
+    return (height, width), (channels == [3] if channels else None)
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Height and width of an image as it is shown, from its header alone."""
+    with readable(path, AN_IMAGE, MEND), _opened(path) as image:
+        width, height = image.size
+        return (width, height) if image.getexif().get(ORIENTATION_TAG) in SIDEWAYS else (height, width)
+
+
+def _read_all(
+    folder: Path, names: Sequence[str], size: tuple[int, int], colour: bool | None, progress: Progress | None
+) -> tuple[np.ndarray, tuple[int, ...], list[str]]:
+    """Pixels (n, height * width [* 3]), their shape in an image, and notes. Grey until the first coloured image."""
+    n, (height, width) = len(names), size
+    require_memory(
+        # Images that are coloured after all are kept twice while those before are copied.
+        n * height * width * (1 if colour is False else 4),
+        f"Reading {n:,} images of {height} x {width} pixels",
+        "Give a smaller image_size, or fewer images.",
+    )
+    pixels = np.empty((n, height, width, 3) if colour else (n, height, width), dtype=np.uint8)
+    resized = deep = several_frames = 0
+    step = max(1, n // PROGRESS_STEPS)
+    for row, name in enumerate(names):
+        picture = _read_image(folder / name, size, colour)
+        if picture.pixels.ndim > pixels.ndim - 1:
+            pixels = np.repeat(pixels[..., None], 3, axis=3)
+        pixels[row] = picture.pixels if picture.pixels.ndim == pixels.ndim - 1 else picture.pixels[..., None]
+        resized, deep = resized + picture.resized, deep + picture.deep
+        several_frames += picture.several_frames
+        if progress is not None and ((row + 1) % step == 0 or row + 1 == n):
+            progress(row + 1, n)
+    notes = []
+    if resized:
+        notes.append(f"{_were(resized, 'image')} resized to {height} x {width}.")
+    if deep:
+        notes.append(f"{_were(deep, 'image')} reduced from 16 bits a pixel to 8.")
+    if several_frames:
+        notes.append(f"Of {count(several_frames, 'image')} with several frames the first was taken.")
+    return pixels.reshape(n, -1), pixels.shape[1:], notes
+
+
+def _read_image(path: Path, size: tuple[int, int], colour: bool | None) -> _Picture:
+    """Decode an image, turn it as its EXIF data says, lay it on white, and bring it to a size."""
+    ops = import_extra("PIL.ImageOps")
+    resampling = import_extra("PIL.Image").Resampling.LANCZOS
+    with readable(path, AN_IMAGE, MEND), _opened(path) as image:
+        several_frames = getattr(image, "n_frames", 1) > 1
+        image.load()
+        deep = image.mode.startswith("I")
+        upright = ops.exif_transpose(image)
+        if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+            raise TableError(f"{path.name} has {DEEP[image.mode]}, and nothing says which is white. {SHALLOW}")
+        flat = _eight_bits(upright) if deep else _on_white(upright)
+        if colour is not None:
+            flat = flat.convert("RGB" if colour else "L")
+        elif flat.mode == "RGB" and _is_grey(flat):
+            flat = flat.getchannel(0)
+        resized = flat.size != size[::-1]
+        if resized:
+            flat = flat.resize(size[::-1], resampling)
+        return _Picture(np.asarray(flat), resized, deep, several_frames)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image]:
+    """Open an image and read its header. More pixels than Pillow thinks safe are an error, and not a warning."""
+    pillow = import_extra("PIL.Image")
+    with warnings.catch_warnings():
+        # What else Pillow warns of (odd EXIF data, odd palettes) does not change the pixels.
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", pillow.DecompressionBombWarning)
+        try:
+            pillow.init()
+            image = pillow.open(path, formats=[name for name in FORMATS if name in pillow.OPEN])
+        except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
+            raise TableError(
+                f"{path.name} has more than {pillow.MAX_IMAGE_PIXELS:,} pixels, which is more than is read from a file "
+                "that may be hostile. Make it smaller."
+            ) from error
+        except pillow.UnidentifiedImageError as error:
+            raise TableError(f"{path.name} cannot be read as {AN_IMAGE}: its bytes are none. {MEND}") from error
+        with image:
+            yield image
+
+
+def _on_white(image: Any) -> Any:
+    """Bring an image of 8 bits a channel to mode L or RGB, with white behind what is transparent."""
+    if image.has_transparency_data:
+        coloured = image.convert("RGBA")
+        white = import_extra("PIL.Image").new("RGBA", image.size, "white")
+        white.alpha_composite(coloured)
+        return white.convert("RGB")
+    return image if image.mode in ("L", "RGB") else image.convert("L" if image.mode == "1" else "RGB")
+
+
+def _eight_bits(image: Any) -> Any:
+    """Bring a grey image of 16 bits to 8; Pillow itself would cut its values off at 255."""
+    return import_extra("PIL.Image").fromarray((np.asarray(image) // 257).astype(np.uint8))
+
+
+def _is_grey(image: Any) -> bool:
+    """Whether red, green and blue are the same in each pixel."""
+    difference = import_extra("PIL.ImageChops").difference
+    red, green, blue = image.split()
+    return difference(red, green).getbbox() is None and difference(red, blue).getbbox() is None
+
+
+def _suffixes() -> str:
+    return ", ".join(sorted(SUFFIXES))
+
+
+def _were(n: int, noun: str) -> str:
+    return f"{count(n, noun)} {'was' if n == 1 else 'were'}"

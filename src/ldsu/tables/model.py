@@ -1,0 +1,240 @@
+"""A table, a column with a few labels, and a model that labels the rest: what the command line does, as a class."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ldsu.classify import LDSUClassifier
+from ldsu.labels import class_counts, encode_labels
+from ldsu.methods import LDSU
+from ldsu.tables.columns import Kind, labels_of, require_column
+from ldsu.tables.encoder import Scaling, TableEncoder
+from ldsu.tables.readers import read_table
+from ldsu.tables.table import Table, TableError
+
+
+class Predictions(NamedTuple):
+    """What a model says of each row.
+
+    Attributes
+    ----------
+    label : ndarray of str, shape (n,)
+    probability : ndarray of shape (n,)
+        Of that label.
+    confidence : ndarray of shape (n,)
+        How far that probability is above the next label's: 0 between two labels, and for rows far from everything.
+    runner_up : ndarray of str, shape (n,)
+        The next label.
+    familiarity : ndarray of shape (n,)
+        Share of the training rows that lie as far from the others or farther: 0 far from all of them.
+    n_isolated : int
+        Rows so far from all training rows that their labels are guesses.
+    """
+
+    label: np.ndarray
+    probability: np.ndarray
+    confidence: np.ndarray
+    runner_up: np.ndarray
+    familiarity: np.ndarray
+    n_isolated: int
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be learned: the rows of a table as points, and their labels.
+
+    Attributes
+    ----------
+    table : Table
+    encoder : TableEncoder
+    label : str
+        Name of the column of labels.
+    labels : ndarray of object, shape (n,)
+        A string, or None where there is no label.
+    X : ndarray of shape (n, d)
+    notes : tuple of str
+        Decisions about labels and rows.
+    """
+
+    table: Table
+    encoder: TableEncoder
+    label: str
+    labels: np.ndarray
+    X: np.ndarray
+    notes: tuple[str, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Labelled rows of each class."""
+        codes, classes = encode_labels(self.labels, len(self.labels))
+        return dict(zip(classes.tolist(), class_counts(codes).tolist(), strict=True))
+
+
+def prepare(
+    table: Table,
+    label: str | None,
+    *,
+    given: Mapping[str, Kind] | None = None,
+    scaling: Scaling | Literal["auto"] = "auto",
+    unlabelled: Collection[str] = (),
+    kernel: str = "rbf",
+) -> Task:
+    """Decide what the columns of a table are, and turn its rows into points.
+
+    Parameters
+    ----------
+    table : Table
+    label : str or None
+        The column of labels; None is the one that the file's format itself names.
+    given : dict, optional
+        Kinds of columns that the user knows better.
+    scaling : str
+        As `TableEncoder.learn` takes it.
+    unlabelled : collection of str
+        Labels that mean that there is none.
+    kernel : str
+
+    Raises
+    ------
+    TableError
+        If there is no such column, or fewer than two classes have a label.
+    """
+    label = label or table.label_name
+    if label is None:
+        raise TableError(f"{table.source.name} does not say which column holds the labels. Name it: --label COLUMN.")
+    require_column(table, label)
+    labels, note = labels_of(table, label, unlabelled)
+    classes = sorted({value for value in labels if value is not None})
+    if len(classes) < 2:
+        found = f"only {classes[0]!r} is one" if classes else "it is empty in every row"
+        raise TableError(f"{table.source.name}: column {label!r} must hold at least two different labels, but {found}.")
+    labelled = sum(value is not None for value in labels)
+    if len(classes) > 0.9 * labelled and len(classes) > 20:
+        raise TableError(
+            f"{table.source.name}: column {label!r} has {len(classes):,} different labels in {labelled:,} labelled "
+            "rows. Is it the column of labels?"
+        )
+    encoder = TableEncoder.learn(table, label=label, given=given, scaling=scaling, kernel=kernel)
+    return Task(table, encoder, label, labels, encoder.transform(table), (note,) if note else ())
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A model of a user's table: how its columns become points, and the classifier of the points.
+
+    Attributes
+    ----------
+    encoder : TableEncoder
+    classifier : LDSUClassifier
+        Fitted to the encoder's points.
+    label : str
+        Name of the column of labels.
+    about : dict
+        What it was fitted to: file, rows, labels of each class, seconds.
+    """
+
+    encoder: TableEncoder
+    classifier: LDSUClassifier
+    label: str
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> Table:
+        """Read a file as the model needs it: images in the size it was fitted with."""
+        shape = self.encoder.image_shape
+        size = None if shape is None else (*shape[:2], 1 if len(shape) == 2 else 3)
+        return read_table(path, image_size=size, progress=progress)
+
+    def predict(self, table: Table | str | Path) -> Predictions:
+        """Say the label of each row of a table or of the file it stands in.
+
+        Parameters
+        ----------
+        table : Table, str or Path
+
+        Returns
+        -------
+        predictions : Predictions
+        """
+        return self.predict_points(self._points(table))
+
+    def predict_points(self, X: np.ndarray) -> Predictions:
+        """`predict` for rows encoded already, X (n, d)."""
+        classes = self.classifier.classes_
+        probabilities, sure, n_isolated = self.classifier._judge(X)
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        rows = np.arange(len(X))
+        return Predictions(
+            label=classes[order[:, 0]],
+            probability=probabilities[rows, order[:, 0]],
+            confidence=sure.margin,
+            runner_up=classes[order[:, 1]],
+            familiarity=sure.familiarity,
+            n_isolated=n_isolated,
+        )
+
+    def transform(self, table: Table | str | Path) -> np.ndarray:
+        """Features (n, r) of the rows of a table or file, for a linear model of one's own."""
+        return np.asarray(self.classifier.features_.transform(self._points(table)))
+
+    def _points(self, table: Table | str | Path) -> np.ndarray:
+        return self.encoder.transform(table if isinstance(table, Table) else self.read(table))
+
+
+def fit_task(
+    task: Task,
+    *,
+    solver: str = "auto",
+    device: str = "cpu",
+    unequal: bool = False,
+    about: Mapping[str, Any] | None = None,
+) -> tuple[TableModel, list[str]]:
+    """Fit a model to what `prepare` made.
+
+    Parameters
+    ----------
+    task : Task
+    solver, device : str
+        As `LDSU` takes them.
+    unequal : bool
+        Classes are very unequal in size though their labels are not: scores decide as they are.
+    about : dict, optional
+        What to remember beside rows, labels and settings.
+
+    Returns
+    -------
+    model : TableModel
+    warnings : list of str
+        What the fit warned of.
+    """
+    classifier = estimator_for(task, solver=solver, device=device, unequal=unequal)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        classifier.fit(task.X, task.labels)
+    features = classifier.features_
+    remembered = {
+        "source": task.table.source.name,
+        "rows": int(task.X.shape[0]),
+        "encoded_columns": int(task.X.shape[1]),
+        "labelled": task.counts,
+        "kernel": task.encoder.kernel,
+        "solver": features.solver_,
+        "strength": features.strength_,
+        "gamma": features.gamma_,
+        "expected_accuracy": classifier.expected_accuracy_,
+        **(about or {}),
+    }
+    model = TableModel(task.encoder, classifier, task.label, remembered)
+    return model, list(dict.fromkeys(str(warning.message) for warning in caught))
+
+
+def estimator_for(task: Task, *, solver: str = "auto", device: str = "cpu", unequal: bool = False) -> LDSUClassifier:
+    """The classifier, not fitted yet, that `fit_task` fits."""
+    return LDSUClassifier(
+        LDSU(kernel=task.encoder.kernel, solver=solver, device=device), standardize_scores=False if unequal else "auto"
+    )

@@ -1,0 +1,83 @@
+"""A model of a table as an ONNX graph: its columns go in as they stand in the table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from ldsu.onnx_export import Graph, graph_outputs, metadata
+from ldsu.tables.encoder import Numbers, TableEncoder
+from ldsu.tables.model import TableModel
+
+
+def table_to_onnx(model: TableModel) -> Any:
+    """Write a model of a table as an ONNX graph.
+
+    Its inputs are "numbers", doubles (n, p), NaN where a value is missing (of images the pixels, from 0 to 255; of a
+    time the days since 1970), and "categories", texts (n, q), empty where a value is missing: the columns in the order
+    that the file's metadata names. Its outputs are those of `ldsu.onnx_export.to_onnx` for an `LDSUClassifier`.
+
+    Parameters
+    ----------
+    model : TableModel
+        Without texts and counts, whose words an ONNX graph cannot split.
+
+    Returns
+    -------
+    graph : onnx.ModelProto
+    """
+    encoder = model.encoder
+    if encoder.words or encoder.counts is not None:
+        raise ValueError(
+            "A model with texts or word counts has no ONNX form: splitting and weighing words is left to Python. Take "
+            "the columns out (ldsu fit --ignore COLUMN), or keep the model as it is."
+        )
+    graph = Graph()
+    blocks = []
+    if encoder.numbers is not None:
+        N = graph.input("numbers", np.float64, (None, encoder.numbers.fill.size))
+        blocks.append(_numbers(graph, encoder, encoder.numbers, N))
+    categories = encoder.of_kind("category")
+    if categories:
+        texts = graph.input("categories", str, (None, len(categories)))
+        for j, column in enumerate(categories):
+            blocks.append(_levels(graph, texts, j, column.levels))
+    X = blocks[0] if len(blocks) == 1 else graph.add("Concat", blocks, axis=1)
+    names = {
+        "numbers": [column.name for column in encoder.of_kind("number", "time")],
+        "categories": [column.name for column in categories],
+    }
+    said = {name: json.dumps(columns) for name, columns in names.items()}
+    outputs = graph_outputs(graph, model.classifier, X)
+    return graph.finish(outputs, {**metadata(model.classifier), **said, "model": "TableModel"})
+
+
+def _numbers(graph: Graph, encoder: TableEncoder, learned: Numbers, N: str) -> str:
+    """As `Numbers`: missing values filled, then ``(x - center) / scale``, and flags where they were missing."""
+    if encoder.image_shape is not None:
+        N = graph.divided(N, np.full(learned.fill.size, 255.0))
+    missing = graph.add("IsNaN", [N])
+    filled = graph.add("Where", [missing, graph.constant(learned.fill[None]), N])
+    columns = graph.divided(graph.add("Sub", [filled, graph.constant(learned.center)]), learned.scale)
+    if not learned.flagged.size:
+        return columns
+    flags = graph.add("Gather", [missing, graph.constant(learned.flagged.astype(np.int64))], axis=1)
+    return str(graph.add("Concat", [columns, graph.cast(flags, np.float64)], axis=1))
+
+
+def _levels(graph: Graph, texts: str, j: int, levels: tuple[str, ...]) -> str:
+    """A column for each level of the j-th category; zeros for any other text."""
+    column = graph.add("Gather", [texts, graph.constant(np.array(j, dtype=np.int64))], axis=1)
+    codes = graph.add(
+        "LabelEncoder",
+        [column],
+        domain="ai.onnx.ml",
+        keys_strings=list(levels),
+        values_int64s=list(range(len(levels))),
+        default_int64=-1,
+    )
+    codes = graph.add("Unsqueeze", [codes, graph.constant(np.array([1]))])
+    is_level = graph.add("Equal", [codes, graph.constant(np.arange(len(levels))[None])])
+    return str(graph.cast(is_level, np.float64))

@@ -1,0 +1,153 @@
+"""Files of users -> `Table`: the format is told by the content where it can be, and by the name otherwise."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ldsu.tables.formats import MAGIC, READABLE
+from ldsu.tables.formats.arrow import read_arrow, read_parquet, read_stream
+from ldsu.tables.formats.libsvm import LIBSVM_HEAD, is_libsvm, read_libsvm
+from ldsu.tables.formats.matlab import read_hdf5, read_mat
+from ldsu.tables.formats.npy import read_npy, read_npz
+from ldsu.tables.formats.separated import read_separated
+from ldsu.tables.formats.text import COMPRESSED, read_text
+from ldsu.tables.images import SUFFIXES as IMAGE_SUFFIXES
+from ldsu.tables.images import Progress, read_images
+from ldsu.tables.label_files import file_labels, npy_labels, npz_labels, table_labels, with_labels
+from ldsu.tables.table import Table, TableError, import_extra, readable
+
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
+SUFFIXES = {
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data"), "text"),
+    **dict.fromkeys((".libsvm", ".svmlight", ".svm"), "libsvm"),
+    ".mat": "mat",  # its first bytes are a text that not all programs write alike
+}
+# Formats that always begin with their magic bytes: a file of such a name without them is damaged.
+MARKED_SUFFIXES = {
+    **dict.fromkeys((".parquet", ".pq"), "a Parquet file"),
+    **dict.fromkeys((".feather", ".arrow", ".ipc", ".arrows"), "an Arrow file"),
+    ".npz": "an .npz file",
+    ".npy": "an .npy file",
+}
+READERS: dict[str, Callable[[Path], Table]] = {
+    "parquet": read_parquet,
+    "arrow": read_arrow,
+    "stream": read_stream,
+    "npy": read_npy,
+    "npz": read_npz,
+    "hdf5": read_hdf5,
+    "mat": read_mat,
+}
+# An array of one dimension is no table, but can be labels.
+LABEL_READERS: dict[str, Callable[[Path], Any]] = {"npy": npy_labels, "npz": npz_labels}
+
+
+def read_table(
+    path: str | Path,
+    *,
+    labels: str | Path | None = None,
+    image_size: tuple[int, ...] | None = None,
+    progress: Progress | None = None,
+) -> Table:
+    """Read a user's file or folder of images, whatever its format, or say in a sentence why it cannot be read.
+
+    Parameters
+    ----------
+    path : path-like
+        A file in one of the formats, or a folder of images with a sub-folder for each class.
+    labels : path-like, optional
+        Labels that stand in a file of their own: for images a CSV of files and labels, for tables a CSV, .npy or .npz
+        with a label for each row. They become the column "label".
+    image_size : tuple of int, optional
+        (height, width) of the images, and 1 or 3 behind them for grey or coloured ones. Default: as they are.
+    progress : callable, optional
+        Called now and then with the number of images read and of all.
+
+    Returns
+    -------
+    table : Table
+
+    Raises
+    ------
+    TableError
+        For what the user must mend in the file.
+    FileNotFoundError
+        Where there is nothing.
+    MemoryError
+        Before more is read than fits into memory.
+    """
+    import_extra("pyarrow")  # nearly every format needs it, if only for the labels: say so at once
+    path = _existing(path)
+    labels = None if labels is None else _existing(labels)
+    if path.is_dir():
+        listed = None if labels is None else file_labels(_read_file(labels))
+        return read_images(path, listed, image_size, progress)
+    table = _read_file(path)
+    return table if labels is None else with_labels(table, labels, _labels(labels))
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    with readable(path, "a file", "Give another path."):
+        if path.exists():
+            return path
+        near = difflib.get_close_matches(path.name, [other.name for other in _siblings(path)], n=1)
+    hint = f" Did you mean {path.with_name(near[0])}?" if near else " Correct the path."
+    raise FileNotFoundError(f"There is no file or folder {path}.{hint}")
+
+
+def _siblings(path: Path) -> Iterator[Path]:
+    return path.parent.iterdir() if path.parent.is_dir() else iter(())
+
+
+def _read_file(path: Path) -> Table:
+    """Read a file by the reader of its format."""
+    kind = _kind(path)
+    if kind != "text":
+        return READERS[kind](path)
+    data, notes = read_text(path)
+    if SUFFIXES.get(_suffix(path)) == "libsvm" or is_libsvm(data):
+        return read_libsvm(path, data, notes)
+    return read_separated(path, data, notes)
+
+
+def _labels(path: Path) -> Any:
+    """A column of labels, from a file of them."""
+    read = LABEL_READERS.get(_kind(path))
+    return table_labels(_read_file(path)) if read is None else read(path)
+
+
+def _kind(path: Path) -> str:
+    """The format of a file, a key of `READERS`, or "text", which is decided when it is unpacked and decoded."""
+    if not path.is_file():
+        raise TableError(f"{path.name} is not a regular file. Save what it holds as a file, and give that.")
+    with readable(path, "a file"), path.open("rb") as file:
+        head = file.read(LIBSVM_HEAD)
+    if not head:
+        raise TableError(f"{path.name} is empty. Give a file with a row for each sample.")
+    for magic, kind in MAGIC:
+        if head.startswith(magic):
+            return kind
+    if any(head.startswith(magic) for magic, _ in COMPRESSED):
+        return "text"
+    suffix = _suffix(path)
+    if suffix in MARKED_SUFFIXES:
+        raise TableError(
+            f"{path.name} is named like {MARKED_SUFFIXES[suffix]}, but does not begin like one: it is damaged, or its "
+            "name is wrong. Give another copy."
+        )
+    if suffix in IMAGE_SUFFIXES:
+        raise TableError(f"{path.name} is a single image. Give the folder of all images.")
+    named = SUFFIXES.get(suffix)
+    if named is None and not is_libsvm(head):
+        raise TableError(f"{path.name} is of no format that can be read. These can: {READABLE}.")
+    return "mat" if named == "mat" else "text"
+
+
+def _suffix(path: Path) -> str:
+    """The end of the name in small letters, before that of a compression."""
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path
+    return inner.suffix.lower()

@@ -1,0 +1,83 @@
+"""Texts and counts as points: words weighted by rarity, seen along the directions in which documents differ most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.preprocessing import normalize
+
+DIRECTIONS = 100
+MOST_WORDS = 20_000
+# A word that stands in one document alone tells nothing about any other.
+DOCUMENTS_OF_A_WORD = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Documents as unit vectors (n, r): ``(1 + log count) * idf``, projected on r directions, rows of length 1.
+
+    Attributes
+    ----------
+    vocabulary : tuple of str
+        The words, in the order of the rows of `directions`; empty where counts were given instead of texts.
+    idf : ndarray of shape (v,)
+        Rarity of each word: ``log((1 + n) / (1 + documents with it)) + 1``.
+    directions : ndarray of float32, shape (v, r)
+        Right singular vectors of the weighted counts.
+    """
+
+    vocabulary: tuple[str, ...]
+    idf: np.ndarray
+    directions: np.ndarray
+
+    @classmethod
+    def learn(cls, texts: np.ndarray) -> Words:
+        """Learn words and directions from texts (n,), None where there is none; empty if no word comes back."""
+        vectorizer = CountVectorizer(min_df=min(DOCUMENTS_OF_A_WORD, len(texts)), max_features=MOST_WORDS)
+        try:
+            counts = vectorizer.fit_transform([text or "" for text in texts])
+        except ValueError:  # nothing left of the vocabulary
+            return cls((), np.empty(0), np.empty((0, 0), dtype=np.float32))
+        learned = cls.learn_from_counts(scipy.sparse.csr_array(counts))
+        vocabulary = tuple(str(word) for word in vectorizer.get_feature_names_out())
+        return cls(vocabulary, learned.idf, learned.directions)
+
+    @classmethod
+    def learn_from_counts(cls, counts: Any) -> Words:
+        """Learn rarities and directions from counts (n, v)."""
+        n, v = counts.shape
+        documents = np.bincount(counts.nonzero()[1], minlength=v)
+        idf = np.log((1 + n) / (1 + documents)) + 1
+        weighted = _weighted(counts, idf)
+        rank = max(1, min(DIRECTIONS, n - 1, v - 1))
+        if v == 1:
+            directions = np.ones((1, 1))
+        else:
+            directions = TruncatedSVD(rank, random_state=0).fit(scipy.sparse.csr_matrix(weighted)).components_.T
+        return cls((), idf, np.ascontiguousarray(directions, dtype=np.float32))
+
+    def __call__(self, texts: np.ndarray) -> np.ndarray:
+        """Points (n, r) of texts (n,); a text without a known word is a row of zeros."""
+        return self.of_counts(scipy.sparse.csr_array(self._vectorizer.transform([text or "" for text in texts])))
+
+    def of_counts(self, counts: Any) -> np.ndarray:
+        """Points (n, r) of counts (n, v)."""
+        return normalize(_weighted(counts, self.idf) @ self.directions.astype(np.float64))
+
+    @cached_property
+    def _vectorizer(self) -> CountVectorizer:
+        return CountVectorizer(vocabulary=list(self.vocabulary))
+
+
+def _weighted(counts: Any, idf: np.ndarray) -> Any:
+    weighted = scipy.sparse.csr_array(counts, dtype=np.float64, copy=True)
+    weighted.eliminate_zeros()
+    weighted.data = (1 + np.log(np.maximum(weighted.data, 1e-12))) * idf[weighted.indices]
+    np.maximum(weighted.data, 0, out=weighted.data)
+    return normalize(weighted)

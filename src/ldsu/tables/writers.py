@@ -1,0 +1,76 @@
+"""Columns to a file, or to standard output as CSV: whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ldsu.files import replacing
+from ldsu.tables.table import import_extra
+
+SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npz")
+
+
+def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
+    """Write columns of equal length in the format that the file's ending names.
+
+    Parameters
+    ----------
+    columns : dict
+        Arrays, lists or pyarrow columns by name.
+    path : Path or None
+        None writes CSV to standard output.
+    """
+    suffix = ".csv" if path is None else path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"{path} has no known ending: use one of {', '.join(SUFFIXES)}.")
+    if path is None:
+        _write_separated(columns, sys.stdout, ",")
+        return
+    if suffix in (".csv", ".tsv"):
+        with replacing(path, "w", encoding="utf-8", newline="") as file:
+            _write_separated(columns, file, "," if suffix == ".csv" else "\t")
+    elif suffix == ".npz":
+        with replacing(path) as file:
+            np.savez_compressed(file, allow_pickle=False, **{name: _plain(values) for name, values in columns.items()})
+    else:
+        _write_arrow(columns, path, suffix)
+
+
+def _write_separated(columns: Mapping[str, Any], file: Any, separator: str) -> None:
+    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(_listed(values) for values in columns.values()), strict=True))
+
+
+def _listed(values: Any) -> Any:
+    if hasattr(values, "to_pylist"):
+        return values.to_pylist()
+    return values.tolist() if isinstance(values, np.ndarray) else values
+
+
+def _plain(values: Any) -> np.ndarray:
+    """An array without objects: strings as such, an empty one where a value is missing."""
+    array = np.asarray(_listed(values))
+    return array if array.dtype != object else np.array(["" if v is None else str(v) for v in array], dtype=np.str_)
+
+
+def _write_arrow(columns: Mapping[str, Any], path: Path, suffix: str) -> None:
+    pa = import_extra("pyarrow")
+    arrays = {}
+    for name, values in columns.items():
+        arrays[name] = values if hasattr(values, "to_pylist") else pa.array(_listed(values))
+    table = pa.table(arrays)
+    whole = io.BytesIO()
+    if suffix == ".parquet":
+        import_extra("pyarrow.parquet").write_table(table, whole)
+    else:
+        import_extra("pyarrow.feather").write_feather(table, whole)
+    with replacing(path) as file:
+        file.write(whole.getvalue())

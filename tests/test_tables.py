@@ -1,0 +1,305 @@
+"""From a user's table to points, labels and a model: what is decided, and that it is done again the same way."""
+
+import csv
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+from ldsu.models import load_model, save_model  # noqa: E402
+from ldsu.tables.columns import detect_columns, labels_of, numbers_of  # noqa: E402
+from ldsu.tables.encoder import Numbers, TableEncoder  # noqa: E402
+from ldsu.tables.estimate import estimate  # noqa: E402
+from ldsu.tables.model import fit_task, prepare  # noqa: E402
+from ldsu.tables.readers import read_table  # noqa: E402
+from ldsu.tables.table import Table, TableError  # noqa: E402
+from ldsu.tables.words import Words  # noqa: E402
+from ldsu.tables.writers import write_columns  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import made_tables  # noqa: E402
+
+N = 40
+
+
+def table_of(**columns):
+    """A table as CSV gives it: every value a text, None where it is empty."""
+    texts = {name: [None if v is None else str(v) for v in values] for name, values in columns.items()}
+    n = len(next(iter(texts.values())))
+    return Table(
+        Path("things.csv"),
+        pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
+        is_text=True,
+        lines=range(2, n + 2),
+    )
+
+
+def kinds(table, **options):
+    return {column.name: column.kind for column in detect_columns(table, label=None, **options)}
+
+
+def test_columns_are_read_as_what_they_look_like():
+    rng = np.random.default_rng(0)
+    words = ["the cat sat on a mat", "dogs bark at night", "a bird sings in spring", "fish swim very deep down"]
+    table = table_of(
+        id=[f"K{i:04d}" for i in range(N)],
+        row=range(7, N + 7),
+        height=rng.normal(size=N).round(3),
+        code=rng.integers(0, 3, N),
+        town=rng.choice(["Ulm", "Bonn", "Kiel"], N),
+        day=[f"2026-01-{1 + i % 28:02d}" for i in range(N)],
+        story=[f"{words[i % 4]} number {i} of {i * i}" for i in range(N)],
+        nothing=[None] * N,
+        same=["x"] * N,
+    )
+    assert kinds(table) == {
+        "id": "ignored",
+        "row": "ignored",
+        "height": "number",
+        "code": "number",
+        "town": "category",
+        "day": "time",
+        "story": "text",
+        "nothing": "ignored",
+        "same": "ignored",
+    }
+    notes = {column.name: column.note for column in detect_columns(table, label=None)}
+    assert notes["row"] == "counts the rows, from 7 to 46"
+    assert notes["same"] == "always 'x'"
+    assert notes["town"] == "3 levels"
+
+
+def test_what_the_user_says_of_a_column_counts():
+    table = table_of(code=[i % 3 for i in range(N)], town=["Ulm", "Bonn"] * (N // 2), row=range(N))
+    said = {"code": "category", "town": "ignored", "row": "number"}
+    assert kinds(table, given=said) == said
+    with pytest.raises(TableError, match=r"has no column 'towm'. Did you mean 'town'\?"):
+        detect_columns(table, label=None, given={"towm": "text"})
+
+
+def test_a_few_values_that_are_no_numbers_count_as_missing_and_are_named():
+    values = [str(i * 1.5) for i in range(100)]
+    values[41] = "broken"
+    table = table_of(size=values)
+    (column,) = detect_columns(table, label=None)
+    assert (column.kind, column.stray) == ("number", ("broken",))
+    assert column.note == "'broken' taken for missing (1 row: things.csv, line 43)"
+    numbers = numbers_of(table, column)
+    assert np.isnan(numbers[41])
+    assert numbers[40] == 60
+    # The same value is missing in new data; another one is not known, and is refused with its place.
+    assert np.isnan(numbers_of(table_of(size=["1", "broken"]), column)[1])
+    with pytest.raises(TableError, match=r"things.csv, line 3, column 'size': 'faulty' is no number"):
+        numbers_of(table_of(size=["1", "faulty"]), column)
+
+
+@pytest.mark.parametrize("value", ["inf", "1e999", "-inf"])
+def test_an_infinite_number_is_refused_with_its_place(value):
+    table = table_of(size=["1", value, "3"])
+    with pytest.raises(TableError, match=r"things.csv, line 3, column 'size'"):
+        detect_columns(table, label=None, given={"size": "number"})
+
+
+def test_decimal_commas_are_read_where_the_reader_found_them():
+    table = replace(table_of(size=["1,5", "2,25", "1e3"]), decimal=",")
+    (column,) = detect_columns(table, label=None)
+    np.testing.assert_array_equal(numbers_of(table, column), [1.5, 2.25, 1000])
+
+
+def test_whole_number_labels_read_minus_one_as_none_unless_it_is_one_of_two_classes():
+    def labels(values):
+        table = Table(Path("y.npz"), pa.table({"y": pa.array(values)}))
+        found, _ = labels_of(table, "y")
+        return found.tolist()
+
+    assert labels([0, 1, -1, 2]) == ["0", "1", None, "2"]
+    assert labels([1, -1, 1, -1]) == ["1", "-1", "1", "-1"]
+    assert labels([0.0, 2.0, float("nan")]) == ["0", "2", None]
+    text, _ = labels_of(table_of(y=["a", " ", None, "b", "?"]), "y", unlabelled=["?"])
+    assert text.tolist() == ["a", None, None, "b", None]
+
+
+def test_numbers_are_scaled_as_the_formula_says():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3)) * [1, 10, 100] + 5
+    own = np.zeros(3, dtype=bool)
+    each = Numbers.learn(X, "each", own, flag=True)(X)
+    np.testing.assert_allclose(each, (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
+    common = Numbers.learn(X, "common", own, flag=True)(X)
+    np.testing.assert_allclose(common, (X - X.mean(axis=0)) / np.sqrt((X.std(axis=0) ** 2).mean()), rtol=1e-12)
+    np.testing.assert_array_equal(Numbers.learn(X, "none", own, flag=True)(X), X)
+
+
+def test_missing_numbers_are_the_median_and_are_flagged_where_many():
+    X = np.array([[1.0, 1], [2, np.nan], [9, np.nan], [np.nan, 4], [3, 5], [4, 6], [5, 6]])
+    own = np.zeros(2, dtype=bool)
+    learned = Numbers.learn(X, "none", own, flag=True)
+    np.testing.assert_array_equal(learned.fill, [3.5, 5])
+    np.testing.assert_array_equal(learned(X)[:, 2], [0, 1, 1, 0, 0, 0, 0])  # the second misses 2 of 7
+    assert learned(X).shape == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"a": [1, 3, 5, 2], "b": [2, 4, 1, 7]}, "common"),
+        ({"a": [1, 3, 5, 2], "b": [2000, 4000, 1000, 7000]}, "each"),
+    ],
+)
+def test_columns_with_ranges_alike_share_a_scale(columns, expected):
+    assert TableEncoder.learn(table_of(**columns)).scaling == expected
+
+
+def test_wide_and_nearly_empty_whole_numbers_are_counts():
+    counts = scipy.sparse.random_array((60, 300), density=0.02, rng=np.random.default_rng(0), format="csr")
+    counts.data = np.ceil(counts.data * 3)
+    sparse, dense = (TableEncoder.learn(Table(Path("w.npz"), matrix=m)) for m in (counts, counts.toarray()))
+    assert (sparse.scaling, dense.scaling) == ("counts", "counts")
+    points = sparse.transform(Table(Path("w.npz"), matrix=counts))
+    np.testing.assert_allclose(points, dense.transform(Table(Path("w.npz"), matrix=counts.toarray())), atol=1e-6)
+    lengths = np.linalg.norm(points, axis=1)
+    np.testing.assert_allclose(lengths[lengths > 0.5], 1, rtol=1e-6)
+    minus = counts.copy()
+    minus.data[0] = -1
+    with pytest.raises(TableError, match="counts cannot be negative"):
+        TableEncoder.learn(Table(Path("w.npz"), matrix=minus), scaling="counts")
+
+
+def test_words_are_weighted_by_the_formula():
+    texts = np.array(["red red blue", "blue green", "green red", None], dtype=object)
+    words = Words.learn(texts)
+    assert words.vocabulary == ("blue", "green", "red")
+    np.testing.assert_allclose(words.idf, np.log(5 / 3) + 1)  # each stands in two of four
+    # Along all directions nothing is lost: products of rows are the cosines of the weighted counts.
+    counts = np.array([[1, 0, 1 + np.log(2)], [1, 1, 0], [0, 1, 1], [0, 0, 0]])
+    unit = counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1)
+    full = Words(words.vocabulary, words.idf, np.eye(3, dtype=np.float32))
+    np.testing.assert_allclose(full(texts), np.where(counts.any(axis=1)[:, None], unit, 0), atol=1e-7)
+    assert np.all(words(np.array(["purple", None], dtype=object)) == 0)
+
+
+def test_categories_are_a_column_a_level_and_unknown_ones_are_counted():
+    table = table_of(town=["Ulm", "Bonn", "Ulm", None] * 5, size=range(0, 40, 2))
+    encoder = TableEncoder.learn(table, scaling="none")
+    new = table_of(town=["Bonn", "Rome", None], size=["1", "2", None])
+    np.testing.assert_array_equal(encoder.transform(new)[:, -2:], [[1, 0], [0, 0], [0, 0]])
+    assert encoder.unknown_levels(new) == {"town": 1}
+    assert encoder.missing_values(new) == 1
+
+
+def test_a_table_without_a_needed_column_is_refused():
+    encoder = TableEncoder.learn(table_of(a=[1, 4, 2], b=[3, 5, 9]))
+    with pytest.raises(TableError, match=r"things.csv lacks 'b', which the model was fitted with"):
+        encoder.transform(table_of(a=[1, 2]))
+    images = TableEncoder.learn(Table(Path("i"), matrix=np.eye(4, dtype=np.uint8), image_shape=(2, 2)))
+    with pytest.raises(TableError, match="holds no images, but the model was fitted to grey images of 2 x 2 pixels"):
+        images.transform(Table(Path("m.npy"), matrix=np.eye(4)))
+    with pytest.raises(TableError, match="has 3 columns without names, but the model was fitted with 4"):
+        TableEncoder.learn(Table(Path("m.npy"), matrix=np.eye(4))).transform(Table(Path("m.npy"), matrix=np.eye(3)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "label", "said"),
+    [
+        ({"a": [1, 2, 3]}, None, "does not say which column holds the labels"),
+        ({"a": [1, 2, 3]}, "b", "has no column 'b'"),
+        ({"a": [1, 2, 3], "y": [None] * 3}, "y", "it is empty in every row"),
+        ({"a": [1, 2, 3], "y": ["x", None, "x"]}, "y", "only 'x' is one"),
+        ({"a": ["same"] * 3, "y": ["x", "y", None]}, "y", "has no column to learn from"),
+        ({"a": range(50), "b": [0, 5] * 25, "y": [f"v{i}" for i in range(50)]}, "y", "Is it the column of labels"),
+    ],
+)
+def test_a_table_that_cannot_be_learned_from_is_refused_in_a_sentence(columns, label, said):
+    with pytest.raises(TableError, match=said) as caught:
+        prepare(table_of(**columns), label)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Two classes told apart by a number, a town and words; some of everything is missing."""
+    rng = np.random.default_rng(0)
+    n = 120
+    y = rng.integers(0, 2, n)
+    topic = np.array([["sun", "beach", "sea"], ["snow", "ski", "ice"]])
+    frame = pa.table(
+        {
+            "size": pa.array([None if rng.random() < 0.1 else float(v) for v in rng.normal(3 * y)]),
+            "town": pa.array([None if rng.random() < 0.1 else ["Nice", "Davos"][c ^ (rng.random() < 0.2)] for c in y]),
+            "note": pa.array([" ".join([*rng.choice(topic[c], 2), "we went there", str(i)]) for i, c in enumerate(y)]),
+            "when": pa.array(np.datetime64("2026-01-01") + rng.integers(0, 300, n)),
+            "season": pa.array([["summer", "winter"][c] if i < 20 else None for i, c in enumerate(y)]),
+        }
+    )
+    path = tmp_path_factory.mktemp("mixed") / "trips.parquet"
+    write_columns({name: frame[name] for name in frame.column_names}, path)
+    return path, np.array(["summer", "winter"])[y]
+
+
+def test_a_model_of_mixed_columns_is_right_and_the_same_after_saving(mixed, tmp_path):
+    path, truth = mixed
+    task = prepare(read_table(path), "season")
+    assert {row[0]: row[1] for row in task.encoder.decisions()} == {
+        "size": "number",
+        "town": "category",
+        "note": "text",
+        "when": "time",
+    }
+    model, _ = fit_task(task)
+    predictions = model.predict(path)
+    assert np.mean(predictions.label == truth) > 0.9
+    assert np.all(predictions.probability >= 0.5)
+    np.testing.assert_allclose(predictions.confidence, 2 * predictions.probability - 1, atol=1e-9)
+    save_model(model, tmp_path / "trips.ldsu", about=model.about)
+    again = load_model(tmp_path / "trips.ldsu")
+    for before, after in zip(predictions, again.predict(path), strict=True):
+        np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(again.transform(path), model.transform(path))
+    assert again.about == model.about
+    assert again.encoder.decisions() == model.encoder.decisions()
+
+
+def test_a_model_reads_the_same_rows_from_another_format(mixed, tmp_path):
+    path, _ = mixed
+    model, _ = fit_task(prepare(read_table(path), "season"))
+    frame = read_table(path).frame
+    with (tmp_path / "trips.csv").open("w", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(frame.column_names)
+        writer.writerows(["" if v is None else v for v in row.values()] for row in frame.to_pylist())
+    np.testing.assert_allclose(model.transform(tmp_path / "trips.csv"), model.transform(path), atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [made_tables.digits_csv, made_tables.digits_images, made_tables.tickets_csv])
+def test_five_labels_a_class_are_enough_for_tables_such_as_users_have(make, tmp_path):
+    path, truth = make(tmp_path, 5, 0)
+    label = {"digits.csv": "digit", "tickets.csv": "topic"}.get(path.name)
+    model, warnings = fit_task(prepare(read_table(path), label))
+    assert np.mean(model.predict(path).label == truth) >= 0.95
+    assert warnings == []
+
+
+def test_memory_and_time_are_estimated_before_a_fit(tmp_path):
+    path, _ = made_tables.digits_csv(tmp_path, 5, 0)
+    task = prepare(read_table(path), "digit")
+    expected = estimate(task)
+    assert expected.solver == "exact"
+    assert 3 * 8 * 1797**2 <= expected.memory <= 10 * 8 * 1797**2
+    assert 0.3 < expected.seconds < 120
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".feather", ".npz"])
+def test_columns_written_are_read_back(suffix, tmp_path):
+    columns = {"label": np.array(["a", 'b "c", d', "é"], dtype=object), "probability": np.array([0.5, 1.0, 0.25])}
+    path = tmp_path / f"out{suffix}"
+    write_columns(columns, path)
+    table = read_table(path)
+    assert labels_of(table, "label")[0].tolist() == columns["label"].tolist()
+    column = next(c for c in detect_columns(table, label=None) if c.name == "probability")
+    np.testing.assert_array_equal(numbers_of(table, column), columns["probability"])
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
