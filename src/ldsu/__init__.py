@@ -1,7 +1,7 @@
 """Features from many samples and few labels.
 
 samples -> labels, kernels -> neighbors -> graphs -> filters, spectrum, solvers -> methods -> classify, model_selection
--> search; datasets -> bench -> cli
+-> search, models; tables, datasets -> bench -> cli
 """
 
 from importlib import import_module
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         mean_average_precision,
         mean_average_precision_scorer,
     )
+    from ldsu.models import describe_model, load_model, save_model
     from ldsu.search import LDSUSearch
     from ldsu.spectrum import KernelBasis
 
@@ -39,9 +40,12 @@ __all__ = [
     "LDSUSearch",
     "LabelledOnly",
     "LabelledScorer",
+    "describe_model",
     "encode_labels",
+    "load_model",
     "mean_average_precision",
     "mean_average_precision_scorer",
+    "save_model",
     "unlabelled_mask",
 ]
 
@@ -49,7 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: `ldsu --help` need not wait for scikit-learn."""
     if name in __all__:
-        for home in ("labels", "methods", "classify", "model_selection", "spectrum", "search"):
+        for home in ("labels", "methods", "classify", "model_selection", "spectrum", "search", "models"):
             module = import_module(f"ldsu.{home}")
             if hasattr(module, name):
                 return globals().setdefault(name, getattr(module, name))

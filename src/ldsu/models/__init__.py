@@ -1,0 +1,18 @@
+"""Models as files: saved, loaded and described without running anything that a file says.
+
+container -> schema -> kinds -> records -> probe -> classes, which fills the table of schemas; files
+"""
+
+import ldsu.models.classes  # noqa: F401 - fills the table of schemas
+from ldsu.models.container import ModelError, read_container, read_record, write_container
+from ldsu.models.files import describe_model, load_model, save_model
+
+__all__ = [
+    "ModelError",
+    "describe_model",
+    "load_model",
+    "read_container",
+    "read_record",
+    "save_model",
+    "write_container",
+]
