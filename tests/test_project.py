@@ -55,6 +55,9 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("transduction", ["--tiny"]),
         ("parameters", ["--tiny"]),
         ("robustness", ["--tiny"]),
+        ("encoding", ["--tiny", "--splits", 1, "--labels", 3]),
+        ("readers", ["--tiny"]),
+        ("own", ["--draws", 1, "--tables", "tickets (made up), CSV with text"]),
         ("search", ["--rows", 200, "--grid-part", 0.0005, "--sample", 2]),
     ],
 )

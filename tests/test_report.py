@@ -363,7 +363,8 @@ def test_without_the_papers_data_nothing_speaks_of_its_figures(tmp_path):
     experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"))
     paths = write(tmp_path, experiment, make_rows(experiment))
     source = paths["html"].read_text()
-    assert "The paper has none of these cells." in source
+    assert "Beside the paper" not in source
+    assert "LDSU against the others" in source
     assert 'data-control="paper"' not in source
     assert "in brackets the paper" not in paths["markdown"].read_text()
 
@@ -374,6 +375,19 @@ def test_figures_without_rows_say_so_in_a_sentence(tmp_path):
     assert "No sweep: the rows have fewer than two values of n_components." in source
     assert "No map: the rows do not vary both theta and clique_size." in source
     assert "No curves: there are results for one number of labels only." in source
+
+
+def test_a_report_of_own_data_shows_first_what_its_user_would_get(tmp_path):
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"))
+    own = dataclasses.replace(
+        experiment, data=tuple(dataclasses.replace(spec, file=tmp_path / "data.npz") for spec in experiment.data)
+    )
+    source = write(tmp_path, own, make_rows(experiment))["html"].read_text()
+    assert 'data-first-metric="accuracy" data-first-selection="honest"' in source
+    assert 'data-value="honest" aria-pressed="true"' in source
+    assert '<div data-metric="accuracy" data-selection="honest"><p' in source
+    assert '<div data-metric="map" data-selection="oracle" hidden><p' in source
+    assert "No sweep" not in source
 
 
 def test_axes_keep_order_and_zero_has_a_place_on_a_logarithmic_one():

@@ -17,11 +17,11 @@ from ldsu.bench.cells import Cell, Row, Task, canonical
 from ldsu.bench.families import FAMILIES, Family, FeatureSet, Params
 from ldsu.bench.linalg import algebra_on
 from ldsu.bench.protocol import Split, few_labels, folds, load_split, n_folds
+from ldsu.bench.sources import size_of
 from ldsu.bench.spec import Experiment, MethodSpec
 from ldsu.bench.svm import MAX_ITER, svm_path
 from ldsu.bench.work import SplitWork
 from ldsu.classify import BlockScaler, LabelledOnly
-from ldsu.datasets import DATASETS
 from ldsu.model_selection import average_precisions
 from ldsu.spectrum import settle_n_components
 
@@ -78,15 +78,13 @@ def count_cells(experiment: Experiment, task: Task) -> int:
 def cost_weight(experiment: Experiment, task: Task) -> float:
     """A guess of the seconds a task takes on one core; rows that a preprocessing drops are counted."""
     spec = experiment.data_spec(task.data)
-    info = DATASETS[spec.name]
-    n = (spec.rows or info.n_samples) * (1 - experiment.test_fraction)
+    rows, classes = size_of(spec)
+    n = rows * (1 - experiment.test_fraction)
     seconds = 0.0
     for job in _all_jobs(experiment, task):
         if job.family.features is not None:
             evaluations = len(job.components) * len(experiment.C)
-            seconds += (
-                EIGH_SECONDS * n**3 * ("gamma_scale" in job.params) + SVM_SECONDS * len(info.class_sizes) * evaluations
-            )
+            seconds += EIGH_SECONDS * n**3 * ("gamma_scale" in job.params) + SVM_SECONDS * classes * evaluations
         else:
             seconds += 1e-3 * n
     return seconds
@@ -95,7 +93,7 @@ def cost_weight(experiment: Experiment, task: Task) -> float:
 def task_memory(experiment: Experiment, task: Task) -> int:
     """Bytes a task holds at its peak: matrices of the training half by itself, kept, being solved, or being made."""
     spec = experiment.data_spec(task.data)
-    n = (spec.rows or DATASETS[spec.name].n_samples) * (1 - experiment.test_fraction)
+    n = size_of(spec)[0] * (1 - experiment.test_fraction)
     return int(8 * MATRICES * n**2)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from ldsu.bench.sources import load_data
 from ldsu.bench.spec import DataSpec, Experiment
-from ldsu.datasets import Dataset, bag_of_words, load
+from ldsu.datasets import Dataset, bag_of_words
 from ldsu.model_selection import FewLabelKFold
 
 
@@ -21,7 +21,8 @@ class Split:
     ----------
     X_train, X_test : ndarrays of shape (n, d), (q, d)
     y_train, y_test : ndarrays of int
-        Class numbers. Methods see those of the training half through `few_labels` alone.
+        Class numbers, -1 in the training part where nobody knows. Methods see those of the training half through
+        `few_labels` alone.
     order : ndarray of shape (n,)
         Rank of a training row within its class: with m labels a class, those below m are labelled.
     classes : tuple of str
@@ -43,15 +44,18 @@ class Split:
 def load_split(experiment: Experiment, key: str, split: int) -> Split:
     """Load a data set of an experiment and divide it as repetition `split` does."""
     spec = experiment.data_spec(key)
-    dataset = _load(spec.name, spec.preprocessing)
+    dataset = load_data(spec)
     seed = experiment.seed + split
     rows = _subset(dataset, spec, experiment.seed)
+    labelled = rows[dataset.y[rows] >= 0]
     try:
         train, test = train_test_split(
-            rows, test_size=experiment.test_fraction, stratify=dataset.y[rows], random_state=seed
+            labelled, test_size=experiment.test_fraction, stratify=dataset.y[labelled], random_state=seed
         )
     except ValueError as error:
         raise ValueError(f"Data set {key!r} cannot be divided in two halves class by class: {error}") from error
+    # Rows that nobody labelled can only be learned from.
+    train = np.concatenate([train, rows[dataset.y[rows] < 0]])
     X = dataset.X if dataset.documents is None else bag_of_words(dataset.documents, train)
     y_train = dataset.y[train]
     return Split(
@@ -67,10 +71,13 @@ def load_split(experiment: Experiment, key: str, split: int) -> Split:
 
 
 def label_order(y: np.ndarray, seed: int) -> np.ndarray:
-    """A random rank for each row within its class, so that three labels a class include the one label a class."""
+    """A random rank for each row within its class, so that three labels a class include the one label a class.
+
+    Rows without a label (-1) come after all others.
+    """
     rng = np.random.default_rng(seed)
-    order = np.empty(y.shape[0], dtype=np.int64)
-    for label in np.unique(y):
+    order = np.full(y.shape[0], y.shape[0], dtype=np.int64)
+    for label in np.unique(y[y >= 0]):
         members = np.flatnonzero(y == label)
         order[rng.permutation(members)] = np.arange(members.size)
     return order
@@ -95,11 +102,6 @@ def folds(y: np.ndarray, labels: int, most: int, seed: int) -> list[tuple[np.nda
         fewer[held_out] = -1
         result.append((fewer, held_out))
     return result
-
-
-@lru_cache(maxsize=4)
-def _load(name: str, preprocessing: str | None) -> Dataset:
-    return load(name, preprocessing=preprocessing)
 
 
 def _subset(dataset: Dataset, spec: DataSpec, seed: int) -> np.ndarray:

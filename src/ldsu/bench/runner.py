@@ -184,9 +184,13 @@ def plain_command(arguments: Sequence[str], keys: Sequence[str] = ()) -> str:
 def protocol(experiment: Experiment) -> dict[str, Any]:
     """What may not change while a store is filled."""
     fixed = {name: getattr(experiment, name) for name in ("seed", "test_fraction", "folds")}
-    return fixed | {
-        f"data {spec.key}": [spec.name, spec.preprocessing, spec.kernel, spec.rows] for spec in experiment.data
-    }
+    data = {spec.key: [spec.name, spec.preprocessing, spec.kernel, spec.rows] for spec in experiment.data}
+    for spec in experiment.data:
+        if spec.file is not None:
+            from ldsu.bench.sources import load_data
+
+            data[spec.key].append(load_data(spec).fingerprint)
+    return fixed | {f"data {key}": facts for key, facts in data.items()}
 
 
 def cores() -> int:

@@ -34,6 +34,8 @@ class DataSpec:
         Whether it only stands in for the paper's data: the paper's figures are shown beside it, not compared.
     rows : int or None
         Use a random subset of this many rows.
+    file : Path or None
+        Where the data are, if they are the user's own: see `ldsu.bench.sources`.
     """
 
     key: str
@@ -45,6 +47,7 @@ class DataSpec:
     paper: str | None
     rows: int | None
     stand_in: bool = False
+    file: Path | None = None
 
     @property
     def middle_labels(self) -> int:
@@ -182,9 +185,14 @@ def load_experiment(path: str | Path) -> Experiment:
 
 def _read_data(read: _Reader, entry: dict[str, Any], labels: tuple[int, ...], datasets: Mapping[str, Any]) -> DataSpec:
     where = f"[[data]] {entry.get('name', '')}".strip()
-    read.known(entry, where, {"name", "preprocessing", "title", "kernel", "labels", "paper", "rows", "stand_in"})
-    name = read.choice(entry, "name", datasets, where)
+    read.known(
+        entry, where, {"name", "preprocessing", "title", "kernel", "labels", "paper", "rows", "stand_in", "file"}
+    )
+    file = read.path.parent / str(entry["file"]) if "file" in entry else None
+    name = read.choice(entry, "name", datasets, where) if file is None else str(entry.get("name", file.stem))
     preprocessing = entry.get("preprocessing")
+    if preprocessing is not None and file is not None:
+        read.fail(f"{where} has a preprocessing, but a file is taken as it is")
     if preprocessing is not None:
         read.choice(entry, "preprocessing", datasets[name].preprocessings, where)
     key = name if preprocessing is None else f"{name}/{preprocessing}"
@@ -200,6 +208,7 @@ def _read_data(read: _Reader, entry: dict[str, Any], labels: tuple[int, ...], da
         paper=entry.get("paper"),
         rows=read.number(entry, "rows", 10, where, int, least=10) if "rows" in entry else None,
         stand_in=bool(entry.get("stand_in", False)),
+        file=file,
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line. Whatever takes time to import is imported by the command that needs it."""
+"""`ldsu bench`: experiments, from a TOML file to a report."""
 
 from __future__ import annotations
 
@@ -6,71 +6,21 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ldsu import __version__
+from ldsu.cli.shared import console, examples
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ldsu.bench.spec import Experiment
     from ldsu.bench.store import Store
 
-if find_spec("rich") is None:
-    raise ModuleNotFoundError("No module named 'rich'", name="rich")
 
-
-def _examples(*lines: str) -> str:
-    """The end of a help text; the first sign keeps click from filling the lines."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
-
-
-class _Group(click.Group):
-    """A group whose commands end with one sentence where our code raises an error meant for the user."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; code 2 for what was asked wrongly, 1 for what the machine refused."""
-        try:
-            return super().invoke(ctx)
-        except (ValueError, OSError, MemoryError) as error:
-            if isinstance(error, BrokenPipeError) or ctx.params.get("debug"):
-                raise
-            sentence = str(error) or type(error).__name__
-            click.echo(f"Error: {sentence}", err=True)
-            ctx.exit(2 if isinstance(error, ValueError) else 1)
-        except KeyboardInterrupt:
-            ctx.exit(130)
-
-
-@click.group(
-    cls=_Group,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    epilog=_examples(
-        "ldsu data list",
-        "ldsu bench run table1-quick",
-        "ldsu bench status table1-quick",
-        "ldsu bench report table1-quick --out report",
-    ),
-)
-@click.version_option(__version__, prog_name="ldsu", message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
-def cli(debug: bool) -> None:
-    """Features from many samples and few labels: data sets and experiments."""
-
-
-@cli.group()
+@click.group()
 def bench() -> None:
     """Run experiments, see how far they are, report them."""
-
-
-@cli.group()
-def data() -> None:
-    """List data sets and fetch them."""
 
 
 def _store_option(command: Callable[..., None]) -> Callable[..., None]:
@@ -84,7 +34,7 @@ def _store_option(command: Callable[..., None]) -> Callable[..., None]:
 
 @bench.command(
     "run",
-    epilog=_examples(
+    epilog=examples(
         "ldsu bench run experiments/table1-quick.toml",
         "ldsu bench run table1 --jobs 4",
         "ldsu bench run table1 --only usps --only yaleb/log:0",
@@ -138,7 +88,7 @@ def bench_run(
 
 @bench.command(
     "status",
-    epilog=_examples(
+    epilog=examples(
         "ldsu bench status",
         "ldsu bench status table1-quick",
         "ldsu bench status --store elsewhere/table1.sqlite --json",
@@ -172,7 +122,7 @@ def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> No
 
 @bench.command(
     "merge",
-    epilog=_examples(
+    epilog=examples(
         "ldsu bench merge table1 elsewhere/usps.sqlite elsewhere/faces.sqlite",
     ),
 )
@@ -204,7 +154,7 @@ def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) ->
 
 @bench.command(
     "export",
-    epilog=_examples(
+    epilog=examples(
         "ldsu bench export table1-quick -o rows.csv",
     ),
 )
@@ -222,7 +172,7 @@ def bench_export(file: str, store_path: Path | None, output: Path) -> None:
 
 @bench.command(
     "report",
-    epilog=_examples(
+    epilog=examples(
         "ldsu bench report table1-quick --out report",
     ),
 )
@@ -243,46 +193,11 @@ def bench_report(file: str, store_path: Path | None, out: Path | None, pictures:
     # Pictures are kept in the store where that can be.
     with Store(store_path, create=False, read_only=not (pictures and is_writable(store_path))) as store:
         out = out or runner.default_store(experiment.name).with_suffix("")
-        with _console(stderr=True).status("") as status:
+        with console(stderr=True).status("") as status:
             written = report.write_report(experiment, store, out, pictures=pictures, progress=status.update)
-        report.print_table(experiment, store, _console())
+        report.print_table(experiment, store, console())
     for what, path in written.items():
         click.echo(f"{what:<10} {path}")
-
-
-@data.command("list")
-def data_list() -> None:
-    """List the data sets, with size, preprocessings and rights."""
-    from rich.table import Table
-
-    from ldsu.datasets import DATASETS
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "samples", "classes", "preprocessings", "licence"):
-        table.add_column(column, justify="right" if column in ("samples", "classes") else "left", overflow="fold")
-    for name, info in DATASETS.items():
-        sizes = info.class_sizes
-        table.add_row(name, f"{sum(sizes):,}", str(len(sizes)), ", ".join(info.preprocessings), info.licence)
-    _console().print(table)
-
-
-@data.command(
-    "fetch",
-    epilog=_examples(
-        "ldsu data fetch usps umist",
-    ),
-)
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-def data_fetch(names: tuple[str, ...]) -> None:
-    """Load data sets, downloading those that are neither in LDSU_DATA nor in the cache."""
-    from ldsu.datasets import DATASETS, load
-
-    unknown = [name for name in names if name not in DATASETS]
-    if unknown:
-        raise ValueError(f"There is no data set {unknown[0]!r}. There are {', '.join(DATASETS)}.")
-    for name in names:
-        dataset = load(name)
-        click.echo(f"{name}: {len(dataset.y):,} samples of {len(dataset.classes)} classes")
 
 
 def _find_experiment(file: str) -> Path:
@@ -300,12 +215,6 @@ def _experiment(file: str) -> Experiment:
     from ldsu.bench.spec import load_experiment
 
     return load_experiment(path)
-
-
-def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, stderr=stderr)
 
 
 def _print_status(rows: Iterable[dict[str, Any]], as_json: bool, title: str) -> None:
@@ -327,20 +236,20 @@ def _print_status(rows: Iterable[dict[str, Any]], as_json: bool, title: str) -> 
         name, last = str(next(iter(row.values()))), _ago(row["last_written"])
         cells = f"{done:,} / {total:,}" if total else f"{done:,}"
         table.add_row(name, cells, share, f"{row['failed']:,}", str(row["running"]), last, style=style)
-    _console().print(table)
+    console().print(table)
 
 
 def _print_running(store: Store) -> None:
-    console = _console()
+    out = console()
     for claim in store.live_claims():
         doing = f": {claim.doing}" if claim.doing else ""
         split = f", split {claim.task.split}" if claim.task.split >= 0 else ""
-        console.print(f"running {claim.task.data}{split}{doing}", markup=False)
+        out.print(f"running {claim.task.data}{split}{doing}", markup=False)
     runs = store.runs()
     failures = [f for f in store.failures(runs[-1]["id"]) if f["final"]] if runs else []
     for failure in failures:
         last = failure["error"].strip().splitlines()[-1]
-        console.print(f"failed {failure['data']}, split {failure['split']}: {last}", markup=False, style="red")
+        out.print(f"failed {failure['data']}, split {failure['split']}: {last}", markup=False, style="red")
 
 
 def _ago(moment: float | None) -> str:

@@ -11,7 +11,8 @@
   };
 
   // Which score, which choice of parameters, whose figures, which colours.
-  const state = { metric: "map", selection: "oracle", paper: true, theme: memory.get("ldsu-theme") || "auto" };
+  const { firstMetric, firstSelection } = document.body.dataset;
+  const state = { metric: firstMetric, selection: firstSelection, paper: true, theme: memory.get("ldsu-theme") || "auto" };
 
   function apply() {
     if (state.theme === "auto") delete root.dataset.theme; else root.dataset.theme = state.theme;

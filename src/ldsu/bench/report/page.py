@@ -36,7 +36,8 @@ PAPER_CONTROL = """<div class="buttons" data-metric="map">
 </div>"""
 PAPER_LEGEND = """<span data-metric="map">second line: the paper\u2019s mean, and ours against it:
 <i class="ahead">▲ clearly ahead</i>, <i class="behind">▼ clearly behind</i>, <i>≈ no clear difference</i></span>"""
-FIRST = METRICS[0], next(iter(SELECTIONS))  # shown before anything is chosen
+# Metric and choice of parameters that are shown first: the paper's, and for people's own data what they would get.
+PAPER_VIEW, OWN_VIEW = ("map", "oracle"), ("accuracy", "honest")
 
 
 def render_page(
@@ -57,18 +58,25 @@ def render_page(
     """
     experiment = summary.experiment
     beside = bool(summary.agreement("oracle"))
+    first = OWN_VIEW if any(spec.file is not None for spec in experiment.data) else PAPER_VIEW
+    has_paper = any(spec.paper is not None for spec in experiment.data)
+    drawn = [figure for figure in drawn if figure.panels or has_paper]
     return Template(_part("page.html")).substitute(
         title=escape(experiment.title),
         description=f'<p class="lead">{escape(experiment.description)}</p>' if experiment.description else "",
         warnings="\n".join(f'<p class="warn" role="note">{escape(text)}</p>' for text in summary.warnings()),
         facts="<dl>" + "".join(f"<dt>{n}</dt><dd>{escape(text)}</dd>" for n, text in facts(summary)) + "</dl>",
         links=" ".join(f'<a href="#{_anchor(figure)}">{escape(name)}</a>' for name, figure in _first(drawn).items()),
-        tables="\n".join(_scores(summary, metric, selection) for metric in METRICS for selection in SELECTIONS),
+        metric=first[0],
+        selection=first[1],
+        **{f"pressed_{value}": str(value in first).lower() for value in (*METRICS, *SELECTIONS)},
+        tables="\n".join(_scores(summary, metric, selection, first) for metric in METRICS for selection in SELECTIONS),
         paper_control=PAPER_CONTROL if beside else "",
         paper_legend=PAPER_LEGEND if beside else "",
         statistics=escape(STATISTICS),
-        agreement=_agreement(summary),
-        figures="\n".join(_figure(figure) for figure in drawn),
+        against="Beside the paper" if has_paper else "LDSU against the others",
+        agreement=_agreement(summary, first, has_paper),
+        figures="\n".join(_figure(figure, first) for figure in drawn),
         pictures=_pictures(pictures, missing),
         failures=_failures(summary),
         # "</script" inside a text must not end the element.
@@ -82,11 +90,11 @@ def _part(name: str) -> str:
     return (resources.files("ldsu.bench.report") / name).read_text(encoding="utf-8")
 
 
-def _attributes(metric: str, selection: str) -> str:
-    return f'data-metric="{metric}" data-selection="{selection}"{"" if (metric, selection) == FIRST else " hidden"}'
+def _attributes(metric: str, selection: str, first: tuple[str, str]) -> str:
+    return f'data-metric="{metric}" data-selection="{selection}"{"" if (metric, selection) == first else " hidden"}'
 
 
-def _scores(summary: Summary, metric: str, selection: str) -> str:
+def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str]) -> str:
     """One table: a row for each data set and number of labels, a column a method."""
     table, methods = summary.table(metric, selection), summary.column_keys
     heads = ["data", "labels", *(method.key for method in methods)]
@@ -98,16 +106,16 @@ def _scores(summary: Summary, metric: str, selection: str) -> str:
     for r, (spec, labels) in enumerate(summary.row_keys):
         entries = [table[spec.key, labels].get(method.key) for method in methods]
         cells = "".join(_cell(spec, labels, entry, metric, r, c) for c, entry in enumerate(entries))
-        first = ' class="first"' if spec.key != before else ""
+        starts = ' class="first"' if spec.key != before else ""
         before = spec.key
         rows.append(
-            f'<tr{first} data-order="{r}"><th scope="row" data-v="{r}">{escape(spec.title)}</th>'
+            f'<tr{starts} data-order="{r}"><th scope="row" data-v="{r}">{escape(spec.title)}</th>'
             f'<td class="labels" data-v="{labels}">{labels}</td>{cells}</tr>'
         )
     name = f"{METRIC_NAMES[metric]}, {selection}"
     caption = f"{METRIC_NAMES[metric]} on the test half. {sentence_case(selection)}: {SELECTION_WORDS[selection]}."
     return (
-        f'<div {_attributes(metric, selection)}><p class="caption">{escape(caption)}</p>'
+        f'<div {_attributes(metric, selection, first)}><p class="caption">{escape(caption)}</p>'
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table class="scores" aria-label="{name}">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
     )
@@ -175,7 +183,7 @@ def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: in
     )
 
 
-def _agreement(summary: Summary) -> str:
+def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str:
     parts = []
     for selection in SELECTIONS:
         rows = agreement_rows(summary, selection)
@@ -191,15 +199,16 @@ def _agreement(summary: Summary) -> str:
                     f"cells</summary>{_plain_table(FAR_HEADER, far, texts=3)}</details></div>"
                 )
         else:
-            inner.append("<p>The paper has none of these cells.</p>")
+            inner += ["<p>The paper has none of these cells.</p>"] if has_paper else []
             columns = []
         if duels:
             columns.append(
-                "<div><h3>LDSU against the others</h3><details><summary>rows of the table, MAP</summary>"
+                f"<div>{'<h3>LDSU against the others</h3>' if has_paper else ''}"
+                "<details><summary>rows of the table, MAP</summary>"
                 f"{_plain_table(DUEL_HEADER, duels, texts=2)}</details></div>"
             )
         inner.append(f'<div class="columns">{"".join(columns)}</div>')
-        hidden = "" if selection == FIRST[1] else " hidden"
+        hidden = "" if selection == first[1] else " hidden"
         caption = f"{sentence_case(selection)}: {SELECTION_WORDS[selection]}."
         parts.append(
             f'<div data-selection="{selection}"{hidden}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>'
@@ -220,11 +229,11 @@ def _anchor(figure: Figure) -> str:
     return "figure-" + "".join(sign if sign.isalnum() else "-" for sign in figure.key.lower())
 
 
-def _figure(figure: Figure) -> str:
+def _figure(figure: Figure, first: tuple[str, str]) -> str:
     legend = " ".join(f'<span class="key p{i + 1}">{escape(name)}</span>' for i, name in enumerate(figure.legend))
     panels = ""
     for panel in figure.panels:
-        view = f' data-selection="{panel.view}"{"" if panel.view == FIRST[1] else " hidden"}' if panel.view else ""
+        view = f' data-selection="{panel.view}"{"" if panel.view == first[1] else " hidden"}' if panel.view else ""
         panels += f"<div{view}>{panel.svg}</div>"
     box = f'<div class="panels{" small" if figure.small else ""}">{panels}</div>' if panels else ""
     anchor = _anchor(figure)

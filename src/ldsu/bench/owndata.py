@@ -1,0 +1,188 @@
+"""An experiment for a user's own table: a few labels a class of those there are, and every method."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ldsu.bench.sources import write_data
+from ldsu.files import replacing
+from ldsu.labels import class_counts, encode_labels, labelled_in_turn
+
+if TYPE_CHECKING:
+    from ldsu.tables.model import Task
+
+METHODS = (
+    "LDSU auto",
+    "LDSU",
+    "LDSU truncate",
+    "KDA",
+    "KPCA",
+    "KSDA",
+    "KSELF",
+    "KLPP",
+    "EnFS",
+    "SVM-RBF",
+    "LabelSpreading",
+    "SelfTraining",
+)
+# Settings that cross-validation on the labelled rows chooses among, where there are enough of them.
+HONEST: dict[str, dict[str, list[float]]] = {
+    "LDSU": {"strength": [1, 10, 100, 1000]},
+    "KDA": {"delta": [1e-2, 1]},
+    "KPCA": {"n_components": [0.1, 0.3, 1.0]},
+    "KSDA": {"alpha": [1e-2, 1]},
+    "KLPP": {"n_components": [10, 20, 50]},
+    "LabelSpreading": {"n_neighbors": [3, 7, 15]},
+}
+LABELS = (1, 2, 3, 5, 10, 20)
+MOST_LABEL_COUNTS = 4
+FEWEST_LABELS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What is compared on what.
+
+    Attributes
+    ----------
+    title, source : str
+    X : ndarray of shape (n, d)
+    y : ndarray of int, shape (n,)
+        Class numbers, -1 where there is no label.
+    classes : list of str
+    image_shape : tuple of int
+        Empty where rows are no grey images.
+    kernel : str
+    labels : tuple of int
+        Labels a class.
+    methods : tuple of str
+    repetitions : int
+    notes : tuple of str
+        What was left out, and why.
+    """
+
+    title: str
+    source: str
+    X: np.ndarray
+    y: np.ndarray
+    classes: list[str]
+    image_shape: tuple[int, ...]
+    kernel: str
+    labels: tuple[int, ...]
+    methods: tuple[str, ...]
+    repetitions: int
+    notes: tuple[str, ...]
+
+
+def plan_comparison(task: Task, *, repetitions: int, rows: int, seed: int = 0) -> Comparison:
+    """Choose rows, classes and numbers of labels for a comparison.
+
+    Parameters
+    ----------
+    task : Task
+    repetitions : int
+    rows : int
+        Most rows to take: labelled ones, the classes in turn, then others at random.
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        If fewer than two classes have four labels: half of them are needed to judge.
+    """
+    codes, classes = encode_labels(task.labels, len(task.labels))
+    counts = class_counts(codes)
+    kept = np.flatnonzero(counts >= FEWEST_LABELS)
+    if kept.size < 2:
+        raise ValueError(
+            f"A comparison sets half of the labels aside, and needs at least two classes with {FEWEST_LABELS} labels "
+            f"or more; in {task.label!r} the classes have {', '.join(map(str, sorted(counts, reverse=True)[:5]))}."
+        )
+    notes = []
+    if kept.size < counts.size:
+        gone = [str(classes[k]) for k in range(counts.size) if k not in kept]
+        notes.append(f"Left out, with fewer than {FEWEST_LABELS} labels: {', '.join(gone[:10])}.")
+    number = np.full(counts.size + 1, -1)
+    number[kept] = np.arange(kept.size)
+    y = number[codes]
+    usable = np.flatnonzero((codes < 0) | (y >= 0))  # rows of a class left out are of no class here
+    rng = np.random.default_rng(seed)
+    if usable.size > rows:
+        labelled = labelled_in_turn(y, rows, rng)
+        others = rng.permutation(np.flatnonzero(codes < 0))[: max(0, rows - labelled.size)]
+        notes.append(f"Of {usable.size:,} rows {labelled.size + others.size:,} are taken (--rows).")
+        usable = np.sort(np.concatenate([labelled, others]))
+    X, y = task.X[usable], y[usable]
+    smallest = int(class_counts(y).min())
+    labels = tuple(m for m in LABELS if m <= smallest // 2)
+    if len(labels) > MOST_LABEL_COUNTS:
+        labels = tuple(labels[i] for i in (0, 2, *range(len(labels) - MOST_LABEL_COUNTS + 2, len(labels))))
+    methods = [name for name in METHODS if name != "EnFS" or X.shape[1] <= 2000]
+    if len(methods) < len(METHODS):
+        notes.append(f"EnFS is left out: it would choose among {X.shape[1]:,} columns, which takes long.")
+    image_shape = task.encoder.image_shape
+    return Comparison(
+        title=task.table.source.stem,
+        source=task.table.source.name,
+        X=X,
+        y=y.astype(np.int64),
+        classes=[str(classes[k]) for k in kept],
+        image_shape=image_shape if image_shape is not None and len(image_shape) == 2 else (),
+        kernel=task.encoder.kernel,
+        labels=labels,
+        methods=tuple(methods),
+        repetitions=repetitions,
+        notes=tuple(notes),
+    )
+
+
+def write_comparison(plan: Comparison, folder: Path) -> Path:
+    """Write the data and the experiment file of a comparison; gives the experiment file."""
+    write_data(folder / "data.npz", plan.X, plan.y, plan.classes, plan.image_shape)
+
+    def quoted(value: Any) -> str:
+        """What JSON writes for texts, numbers and lists of them, TOML reads."""
+        return json.dumps(value, ensure_ascii=False)
+
+    lines = [
+        f"title = {quoted(f'Methods on {plan.source}')}",
+        f"description = {quoted(_description(plan))}",
+        "",
+        "[protocol]",
+        f"repetitions = {plan.repetitions}",
+        "seed = 0",
+        "test_fraction = 0.5",
+        f"labels = {quoted(list(plan.labels))}",
+        "C = [0.01, 1.0, 100.0]",
+        "folds = 3",
+        "",
+        "[[data]]",
+        'file = "data.npz"',
+        f"name = {quoted(plan.title)}",
+        f"title = {quoted(plan.title)}",
+        f"kernel = {quoted(plan.kernel)}",
+    ]
+    for name in plan.methods:
+        lines += ["", "[[method]]", f"name = {quoted(name)}"]
+        if name in HONEST:
+            values = [f"{parameter} = {quoted(choices)}" for parameter, choices in HONEST[name].items()]
+            lines += ["[method.honest]", *values]
+    path = folder / "comparison.toml"
+    with replacing(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    return path
+
+
+def _description(plan: Comparison) -> str:
+    labelled = int((plan.y >= 0).sum())
+    return (
+        f"{len(plan.y):,} rows of {plan.source}, {labelled:,} of them labelled. Half of the labelled rows are set "
+        f"aside to be foretold, {plan.repetitions} times anew; of the other half a few a class are seen with their "
+        "labels, the rest and all rows without a label without. Scales, categories and words of the columns were "
+        "learned from all rows, which takes no label. LDSU auto is what `ldsu fit` fits, and has nothing to tune."
+    )

@@ -1,0 +1,65 @@
+"""Where the data of an experiment come from: the catalogue, or a file of the user's own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from ldsu.bench.spec import DataSpec
+from ldsu.datasets import DATASETS, Dataset, load
+
+
+@lru_cache(maxsize=4)
+def load_data(spec: DataSpec) -> Dataset:
+    """The data set of a spec; in a file of the user's own, -1 in y stands for rows without a label."""
+    return load(spec.name, preprocessing=spec.preprocessing) if spec.file is None else _read(spec.file, spec.name)
+
+
+def size_of(spec: DataSpec) -> tuple[int, int]:
+    """Rows and classes, without reading the whole data set where the catalogue knows them."""
+    if spec.file is not None:
+        dataset = load_data(spec)
+        return dataset.X.shape[0], len(dataset.classes)
+    info = DATASETS[spec.name]
+    return spec.rows or info.n_samples, len(info.class_sizes)
+
+
+def write_data(path: Path, X: np.ndarray, y: np.ndarray, classes: list[str], image_shape: tuple[int, ...]) -> None:
+    """Write a file that `load_data` reads.
+
+    Parameters
+    ----------
+    path : Path
+    X : ndarray of shape (n, d)
+    y : ndarray of int, shape (n,)
+        Class numbers, -1 where there is no label.
+    classes : list of str
+    image_shape : tuple of int
+        Of grey images; empty where the rows are none.
+    """
+    from ldsu.files import replacing
+
+    with replacing(path) as file:
+        np.savez_compressed(file, X=X, y=y, classes=np.array(classes, dtype=np.str_), image_shape=np.array(image_shape))
+
+
+def _read(path: Path, name: str) -> Dataset:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            X, y, classes = (arrays[part] for part in ("X", "y", "classes"))
+            shape = tuple(int(side) for side in arrays["image_shape"])
+    except FileNotFoundError as error:
+        raise ValueError(f"There is no file {path} of the data {name!r}.") from error
+    except Exception as error:  # of a damaged archive nearly anything is raised
+        raise ValueError(f"{path.name} cannot be read as the data {name!r}: {error}.") from error
+    if X.ndim != 2 or y.shape != X.shape[:1] or y.dtype.kind != "i" or not np.all((y >= -1) & (y < len(classes))):
+        raise ValueError(f"{path.name} must hold X (n, d) and y (n,), class numbers below {len(classes)} or -1.")
+    return Dataset(
+        name=name,
+        X=X,
+        y=y,
+        classes=tuple(str(label) for label in classes),
+        image_shape=(shape[0], shape[1]) if len(shape) == 2 else None,
+    )

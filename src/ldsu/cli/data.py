@@ -1,0 +1,47 @@
+"""`ldsu data`: public data sets."""
+
+from __future__ import annotations
+
+import click
+
+from ldsu.cli.shared import console, examples
+
+
+@click.group()
+def data() -> None:
+    """List public data sets and fetch them."""
+
+
+@data.command("list")
+def data_list() -> None:
+    """List the data sets, with size, preprocessings and rights."""
+    from rich.table import Table
+
+    from ldsu.datasets import DATASETS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "samples", "classes", "preprocessings", "licence"):
+        table.add_column(column, justify="right" if column in ("samples", "classes") else "left", overflow="fold")
+    for name, info in DATASETS.items():
+        sizes = info.class_sizes
+        table.add_row(name, f"{sum(sizes):,}", str(len(sizes)), ", ".join(info.preprocessings), info.licence)
+    console().print(table)
+
+
+@data.command(
+    "fetch",
+    epilog=examples(
+        "ldsu data fetch usps umist",
+    ),
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def data_fetch(names: tuple[str, ...]) -> None:
+    """Load data sets, downloading those that are neither in LDSU_DATA nor in the cache."""
+    from ldsu.datasets import DATASETS, load
+
+    unknown = [name for name in names if name not in DATASETS]
+    if unknown:
+        raise ValueError(f"There is no data set {unknown[0]!r}. There are {', '.join(DATASETS)}.")
+    for name in names:
+        dataset = load(name)
+        click.echo(f"{name}: {len(dataset.y):,} samples of {len(dataset.classes)} classes")

@@ -1,0 +1,500 @@
+"""`ldsu fit`, `predict`, `transform`, `inspect` and `export`: models of the user's own tables."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ldsu.cli.shared import examples
+from ldsu.cli.talk import Talk, grouped, size_in_words
+
+if TYPE_CHECKING:
+    from ldsu.tables.columns import Kind
+    from ldsu.tables.model import Predictions, TableModel, Task
+    from ldsu.tables.table import Table
+
+INPUT = click.Path(path_type=Path)
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
+MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
+Command = Callable[..., None]
+
+
+def talk_options(command: Command) -> Command:
+    """`--quiet` and `--json`."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")(
+        command
+    )
+    return click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")(command)
+
+
+def table_options(command: Command) -> Command:
+    """How a table is read, for the commands that learn from one."""
+    options = [
+        click.option("--label", "-l", metavar="COLUMN", help="Column of the labels, empty where there is none."),
+        click.option(
+            "--labels",
+            "labels_file",
+            type=MODEL,
+            metavar="FILE",
+            help="Labels in a file of their own: CSV, .npy or .npz.",
+        ),
+        click.option("--unlabelled", multiple=True, metavar="VALUE", help="A label that means that there is none."),
+        click.option("--number", multiple=True, metavar="COLUMN", help="Read a column as numbers."),
+        click.option("--category", multiple=True, metavar="COLUMN", help="Read a column as categories."),
+        click.option("--text", multiple=True, metavar="COLUMN", help="Read a column as text, word by word."),
+        click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave a column out."),
+        click.option(
+            "--scale",
+            type=click.Choice(["auto", "each", "common", "counts", "none"]),
+            default="auto",
+            help="Numbers: each column by its own deviation, all by one, as counts of words, or as they are.",
+            show_default=True,
+        ),
+        click.option(
+            "--kernel",
+            type=click.Choice(["rbf", "cosine", "linear"]),
+            default="rbf",
+            help="Kernel; all but rbf are for some thousand rows.",
+            show_default=True,
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_task(
+    talk: Talk,
+    table: Path,
+    *,
+    label: str | None,
+    labels_file: Path | None,
+    unlabelled: Sequence[str],
+    number: Sequence[str],
+    category: Sequence[str],
+    text: Sequence[str],
+    ignore: Sequence[str],
+    scale: str,
+    kernel: str,
+) -> Task:
+    """Read a table as its options say."""
+    given: dict[str, Kind] = {}
+    for kind, names in (("number", number), ("category", category), ("text", text), ("ignored", ignore)):
+        for name in names:
+            if name in given:
+                raise ValueError(f"Column {name!r} is said to be two things: {given[name]} and {kind}.")
+            given[name] = kind  # type: ignore[assignment]
+    with talk.working(f"reading {table.name}") as progress:
+        from ldsu.tables.model import prepare
+        from ldsu.tables.readers import read_table
+
+        read = read_table(table, labels=labels_file, progress=progress.images)
+        progress.stage("looking at the columns")
+        return prepare(read, label, given=given, scaling=scale, unlabelled=unlabelled, kernel=kernel)  # type: ignore[arg-type]
+
+
+@click.command(
+    epilog=examples(
+        "ldsu fit digits.csv --label digit -o digits.ldsu",
+        "ldsu fit reviews.parquet --label verdict --text comment --ignore reviewer -o reviews.ldsu",
+        "ldsu fit photos/ -o photos.ldsu      (a sub-folder for each class, and `unlabelled`)",
+        "ldsu fit table.csv --label species --dry-run",
+    )
+)
+@click.argument("table", type=INPUT)
+@table_options
+@click.option("--output", "-o", type=OUTPUT, help="File of the model.  [default: TABLE.ldsu in this folder]")
+@click.option(
+    "--solver",
+    type=click.Choice(["auto", "exact", "sparse"]),
+    default="auto",
+    help="As LDSU takes it.",
+    show_default=True,
+)
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.", show_default=True
+)
+@click.option("--unequal", is_flag=True, help="Classes are of very unequal size, though their labels may not be.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
+@talk_options
+def fit(
+    table: Path,
+    output: Path | None,
+    solver: str,
+    device: str,
+    unequal: bool,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Learn from TABLE, whose rows have a label here and there, and write a model.
+
+    TABLE is CSV, TSV, Parquet, Feather, .npz, .npy, LIBSVM or .mat, or a folder of images with a sub-folder for each
+    class and one called `unlabelled`. What each column is taken for is shown, kept in the model, and done again by
+    `ldsu predict`.
+
+    Exit code: 0 done, 1 the machine refused (memory, disk), 2 something is wrong with the table or the options, 130
+    interrupted.
+    """
+    talk = Talk(quiet, as_json)
+    output = output or Path(f"{table.resolve().name.partition('.')[0] or 'model'}.ldsu")
+    if output.is_dir() or (output.exists() and output.suffix != ".ldsu"):
+        raise ValueError(f"{output} exists and is no .ldsu file: choose another name for the model.")
+    task = read_task(talk, table, **options)
+    from ldsu.tables.estimate import estimate
+
+    expected = estimate(task, solver=solver, device=device)
+    summary: dict[str, Any] = {
+        "table": str(table),
+        "rows": len(task.labels),
+        "label": task.label,
+        "labelled": task.counts,
+        "columns": [dict(zip(("column", "kind", "done"), row, strict=True)) for row in task.encoder.decisions()],
+        "notes": [*task.table.notes, *task.notes, *task.encoder.notes],
+        "kernel": task.encoder.kernel,
+        "solver": expected.solver,
+        "expected_seconds": round(expected.seconds, 1),
+        "expected_bytes": expected.memory,
+    }
+    _say_before(talk, summary, expected.available)
+    if dry_run:
+        talk.finish({**summary, "dry_run": True})
+        return
+    from ldsu.models import save_model
+    from ldsu.tables.model import fit_task
+
+    start = time.perf_counter()
+    with talk.working("fitting"):
+        model, warnings = fit_task(
+            task, solver=solver, device=device, unequal=unequal, about={"notes": summary["notes"]}
+        )
+    seconds = time.perf_counter() - start
+    save_model(model, output, about={**model.about, "columns": [list(row) for row in task.encoder.decisions()]})
+    selection = model.classifier.features_.selection_
+    left_out = selection[0]["accuracy"] if selection else None
+    summary |= {
+        "model": str(output),
+        "bytes": output.stat().st_size,
+        "seconds": round(seconds, 2),
+        "strength": model.about["strength"],
+        "left_out_accuracy": left_out,
+        "expected_accuracy": model.about["expected_accuracy"],
+        "warnings": warnings,
+    }
+    for warning in warnings:
+        talk.warn(warning)
+    _say_after(talk, summary, table)
+    talk.finish(summary)
+
+
+def _say_before(talk: Talk, summary: dict[str, Any], available: int) -> None:
+    labelled = sum(summary["labelled"].values())
+    talk.say(
+        f"[bold]{summary['rows']:,} rows[/bold], {labelled:,} of them labelled in {summary['label']!r}", escape=False
+    )
+    counts = sorted(summary["labelled"].items(), key=lambda item: (-item[1], item[0]))
+    few = [f"{name} {count}" for name, count in counts]
+    talk.say("labels    " + ", ".join(few[:20]) + (f" and {len(few) - 20} more classes" if len(few) > 20 else ""))
+    rows = [(row["column"], row["kind"], row["done"]) for row in summary["columns"]]
+    talk.table(("column", "read as", "what is done"), grouped(rows))
+    for note in summary["notes"]:
+        talk.say(note)
+    smallest = counts[-1]
+    if smallest[1] < 3:
+        talk.warn(
+            f"Class {smallest[0]!r} has {smallest[1]} label(s). From three on in most classes, settings are chosen by "
+            "leaving labels out; below that, defaults are taken, and probabilities are too sure where neighbours "
+            "mislead."
+        )
+    from ldsu.bench.progress import in_words
+
+    talk.say(
+        f"method    LDSU, {summary['kernel']} kernel, {summary['solver']} solver; "
+        f"{'about ' if summary['expected_seconds'] >= 1 else ''}{in_words(summary['expected_seconds'])}, "
+        f"{size_in_words(summary['expected_bytes'])} of {size_in_words(available)} of memory"
+    )
+
+
+def _say_after(talk: Talk, summary: dict[str, Any], table: Path) -> None:
+    left_out = summary["left_out_accuracy"]
+    judged = f"labels left out are foretold with accuracy {left_out:.2f}; " if left_out is not None else ""
+    talk.say(
+        f"done      {summary['seconds']:.1f} s; {judged}expected for rows without a label: "
+        f"{summary['expected_accuracy']:.2f}"
+    )
+    talk.say(f"written   {summary['model']} ({size_in_words(summary['bytes'])})")
+    talk.say(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
+
+
+@click.command(
+    epilog=examples(
+        "ldsu predict digits.ldsu digits.csv -o labels.csv",
+        "ldsu predict digits.ldsu new.parquet -o labels.parquet --keep id",
+        "ldsu predict photos.ldsu more-photos/ | head",
+    )
+)
+@click.argument("model", type=MODEL)
+@click.argument("table", type=INPUT)
+@click.option(
+    "--output", "-o", type=OUTPUT, help="CSV, TSV, Parquet, Feather or .npz.  [default: CSV on standard output]"
+)
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output.")
+@click.option("--keep-all", is_flag=True, help="Copy all columns of TABLE to the output.")
+@talk_options
+def predict(
+    model: Path, table: Path, output: Path | None, keep: Sequence[str], keep_all: bool, quiet: bool, as_json: bool
+) -> None:
+    r"""Say the label of each row of TABLE.
+
+    \b
+    The output has a row for each of TABLE's, in its order:
+      row          its number, from 1; for images `file`
+      label        the class
+      probability  of that class
+      confidence   that probability less the next one's: near 0, two classes are
+                   as likely, or the row is far from everything the model saw
+      runner_up    the next class
+      familiarity  share of the training rows that lie as far out, or farther: 0 is
+                   far from all of them
+
+    If TABLE has the column of labels, the summary tells how many of them are met.
+    """
+    talk = Talk(quiet, as_json)
+    _require_output(output, as_json)
+    fitted, read = _load_and_read(talk, model, table)
+    kept = _kept_columns(read, keep, keep_all)
+    start = time.perf_counter()
+    with talk.working(f"predicting {read.n_rows:,} rows"):
+        predictions = fitted.predict(read)
+    columns = {
+        **_row_names(read),
+        "label": predictions.label,
+        "probability": predictions.probability.round(6),
+        "confidence": predictions.confidence.round(6),
+        "runner_up": predictions.runner_up,
+        "familiarity": predictions.familiarity.round(6),
+        **kept,
+    }
+    _write(columns, output)
+    summary = _prediction_summary(fitted, read, predictions, time.perf_counter() - start)
+    summary |= {"model": str(model), "table": str(table), "output": None if output is None else str(output)}
+    _say_predictions(talk, summary)
+    talk.finish(summary)
+
+
+@click.command(
+    epilog=examples(
+        "ldsu transform digits.ldsu digits.csv -o features.npy",
+        "ldsu transform digits.ldsu digits.csv -o features.parquet --keep digit",
+    )
+)
+@click.argument("model", type=MODEL)
+@click.argument("table", type=INPUT)
+@click.option(
+    "--output", "-o", type=OUTPUT, help="CSV, TSV, Parquet, Feather, .npz or .npy.  [default: CSV on standard output]"
+)
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output (not to .npy).")
+@talk_options
+def transform(model: Path, table: Path, output: Path | None, keep: Sequence[str], quiet: bool, as_json: bool) -> None:
+    """Compute the learned features of each row of TABLE, for a classifier of your own."""
+    talk = Talk(quiet, as_json)
+    _require_output(output, as_json, features=True)
+    fitted, read = _load_and_read(talk, model, table)
+    kept = _kept_columns(read, keep, False)
+    with talk.working(f"transforming {read.n_rows:,} rows"):
+        features = fitted.transform(read)
+    if output is not None and output.suffix.lower() == ".npy":
+        _write_array(features, output)
+    else:
+        width = len(str(features.shape[1] - 1))
+        named = {f"feature{j:0{width}d}": features[:, j] for j in range(features.shape[1])}
+        _write({**_row_names(read), **named, **kept}, output)
+    talk.say(f"{features.shape[0]:,} rows, {features.shape[1]:,} features" + (f" in {output}" if output else ""))
+    talk.finish(
+        {"rows": features.shape[0], "features": features.shape[1], "output": None if output is None else str(output)}
+    )
+
+
+@click.command(epilog=examples("ldsu inspect digits.ldsu", "ldsu inspect digits.ldsu --json"))
+@click.argument("model", type=MODEL)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def inspect(model: Path, as_json: bool) -> None:
+    """Show what a model was fitted to, how it reads columns, and what it was made with."""
+    from ldsu.models import describe_model
+
+    described = describe_model(model)
+    if as_json:
+        click.echo(json.dumps(described))
+        return
+    talk = Talk(False, False, to_stdout=True)
+    _say_model(talk, model, described)
+
+
+@click.command(epilog=examples("ldsu export digits.ldsu -o digits.onnx"))
+@click.argument("model", type=MODEL)
+@click.option("--output", "-o", type=OUTPUT, required=True, help="File, usually .onnx.")
+@talk_options
+def export(model: Path, output: Path, quiet: bool, as_json: bool) -> None:
+    """Write a model as ONNX, which runs without Python or ldsu: label, probability, confidence and features.
+
+    Only models of the exact solver (up to 3,000 rows, or `ldsu fit --solver exact`) without text columns can be written
+    so. The inputs are `numbers` (rows, number columns, NaN where missing) and `categories` (rows, category columns) in
+    the order that `ldsu inspect` shows; for images and matrices `numbers` alone.
+    """
+    talk = Talk(quiet, as_json)
+    with talk.working("exporting"):
+        from ldsu.files import replacing
+        from ldsu.models import load_model
+        from ldsu.onnx_export import to_onnx
+        from ldsu.tables.model import TableModel
+        from ldsu.tables.onnx import table_to_onnx
+
+        loaded = load_model(model)
+        graph = table_to_onnx(loaded) if isinstance(loaded, TableModel) else to_onnx(loaded)
+        with replacing(output) as file:
+            file.write(graph.SerializeToString())
+    talk.say(f"written   {output} ({size_in_words(output.stat().st_size)})")
+    talk.finish({"model": str(model), "output": str(output), "bytes": output.stat().st_size})
+
+
+def _load_and_read(talk: Talk, model: Path, table: Path) -> tuple[TableModel, Table]:
+    with talk.working(f"reading {model.name} and {table.name}") as progress:
+        from ldsu.models import load_model
+        from ldsu.tables.model import TableModel
+
+        fitted = load_model(model)
+        if not isinstance(fitted, TableModel):
+            raise ValueError(
+                f"{model.name} holds a {type(fitted).__name__} that was saved from Python and knows nothing of tables. "
+                "Load it there with ldsu.load_model."
+            )
+        read = fitted.read(table, progress=progress.images)
+    for note in read.notes:
+        talk.say(note)
+    fitted.encoder.check(read)
+    unknown = fitted.encoder.unknown_levels(read)
+    for column, count in unknown.items():
+        talk.warn(f"{count:,} row(s) have a value in {column!r} that no training row had.")
+    missing = fitted.encoder.missing_values(read)
+    if missing:
+        talk.say(f"{missing:,} missing numbers are filled with the medians of the training rows.")
+    return fitted, read
+
+
+def _require_output(output: Path | None, as_json: bool, features: bool = False) -> None:
+    if output is None and as_json:
+        raise ValueError("With --json standard output holds the summary: name a file for the rows with --output.")
+    from ldsu.tables.writers import SUFFIXES
+
+    suffixes = [*SUFFIXES, ".npy"] if features else list(SUFFIXES)
+    if output is not None and output.suffix.lower() not in suffixes:
+        raise ValueError(f"{output} has no known ending: use one of {', '.join(suffixes)}.")
+
+
+def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool) -> dict[str, Any]:
+    from ldsu.tables.columns import require_column
+
+    for name in keep:
+        require_column(table, name)
+    names = list(keep)
+    if keep_all and table.frame is not None:
+        names = table.frame.column_names
+    reserved = {"row", "file", "label", "probability", "confidence", "runner_up", "familiarity"}
+    return {(f"table.{name}" if name in reserved else name): table.frame[name] for name in names}  # type: ignore[index]
+
+
+def _row_names(table: Table) -> dict[str, Any]:
+    if table.row_names is not None:
+        return {"file": list(table.row_names)}
+    return {"row": range(1, table.n_rows + 1)}
+
+
+def _write(columns: dict[str, Any], output: Path | None) -> None:
+    from ldsu.tables.writers import write_columns
+
+    write_columns(columns, output)
+
+
+def _write_array(features: Any, output: Path) -> None:
+    import numpy as np
+
+    from ldsu.files import replacing
+
+    with replacing(output) as file:
+        np.save(file, features, allow_pickle=False)
+
+
+def _prediction_summary(model: TableModel, table: Table, predictions: Predictions, seconds: float) -> dict[str, Any]:
+    import numpy as np
+
+    labels, counts = np.unique(predictions.label.astype(str), return_counts=True)
+    chosen = [predictions.label == label for label in labels]
+    summary: dict[str, Any] = {
+        "rows": table.n_rows,
+        "seconds": round(seconds, 2),
+        "labels": [
+            {
+                "label": str(label),
+                "rows": int(count),
+                "mean_probability": round(float(predictions.probability[rows].mean()), 3),
+            }
+            for label, count, rows in zip(labels, counts, chosen, strict=True)
+        ],
+        "isolated": predictions.n_isolated,
+    }
+    if table.frame is not None and model.label in table.frame.column_names:
+        from ldsu.tables.columns import labels_of
+
+        known, _ = labels_of(table, model.label)
+        rows = np.array([label is not None for label in known], dtype=bool)
+        met = predictions.label[rows].astype(str) == known[rows].astype(str)
+        summary["given"] = {"column": model.label, "rows": int(rows.sum()), "met": int(met.sum())}
+    return summary
+
+
+def _say_predictions(talk: Talk, summary: dict[str, Any]) -> None:
+    most = sorted(summary["labels"], key=lambda row: -row["rows"])
+    shown = [(row["label"], f"{row['rows']:,}", f"{row['mean_probability']:.2f}") for row in most[:30]]
+    if len(most) > 30:
+        shown.append((f"{len(most) - 30} more", f"{sum(row['rows'] for row in most[30:]):,}", ""))
+    talk.table(("label", "rows", "mean probability"), shown, right=(1, 2))
+    if "given" in summary and summary["given"]["rows"]:
+        given = summary["given"]
+        talk.say(
+            f"{given['met']:,} of the {given['rows']:,} labels in {given['column']!r} are met "
+            f"({given['met'] / given['rows']:.1%})"
+        )
+    if summary["isolated"]:
+        talk.warn(f"{summary['isolated']:,} row(s) lie far from all training rows: their labels are guesses.")
+    where = f", written to {summary['output']}" if summary["output"] else ""
+    talk.say(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s{where}")
+
+
+def _say_model(talk: Talk, path: Path, described: dict[str, Any]) -> None:
+    about = dict(described["about"])
+    columns = about.pop("columns", [])
+    talk.say(f"[bold]{described['class']}[/bold] in {path.name}, {size_in_words(path.stat().st_size)}", escape=False)
+    for name, value in about.items():
+        if name == "labelled" and isinstance(value, dict):
+            value = ", ".join(f"{label} {count}" for label, count in value.items())
+        for line in value if isinstance(value, list) else [value]:
+            talk.say(f"{name.replace('_', ' '):<18} {_number(line)}")
+    if columns:
+        talk.table(("column", "read as", "what is done"), grouped([(row[0], row[1], row[2]) for row in columns]))
+    rows: Iterable[tuple[str, Any]] = [
+        *((f"{name}", value) for name, value in described.get("parameters", {}).items()),
+        ("saved", described.get("saved")),
+        ("with", ", ".join(f"{name} {version}" for name, version in described.get("versions", {}).items())),
+    ]
+    for name, value in rows:
+        talk.say(f"{name.replace('_', ' '):<18} {_number(value)}")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
