@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Small matrices are faster on one thread each; pytest-xdist uses the cores.
 TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo test test-all lint format docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -30,6 +30,12 @@ format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY) ## the documentation site, examples run: site/index.html
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(TEST_ENV) $(BIN)/sphinx-build -W --keep-going --quiet docs site
+	$(BIN)/python docs/check_site.py site
+	@echo "open site/index.html"
+
 bench: $(READY) ## measure, and write rows under benchmarks/results and a chart into docs (about two hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/scale.py --chart docs/scale.svg
@@ -44,6 +50,9 @@ bench: $(READY) ## measure, and write rows under benchmarks/results and a chart 
 	$(BIN)/python benchmarks/data.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/sharing.py --rows 600 --sample 3
 	$(BIN)/python benchmarks/svm.py
+	$(BIN)/python benchmarks/encoding.py
+	$(BIN)/python benchmarks/readers.py
+	$(BIN)/python benchmarks/own.py
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -53,4 +62,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo site docs/gallery docs/generated build dist .pytest_cache .mypy_cache .ruff_cache
