@@ -137,6 +137,22 @@ def test_far_rows_and_unknown_levels_are_warned_of(here):
     assert float(far["familiarity"]) == 0
 
 
+def test_names_from_files_do_not_steer_the_terminal(here):
+    rows = [[str(i % 7), str(i % 5), COLOURS[i % 3] if i < 12 else ""] for i in range(60)]
+    write_csv("odd.csv", rows, ("size [kg]", "we\x1b]0;ight", "col [bold]our"))
+    said = call("fit", "odd.csv", "--label", "col [bold]our", "--dry-run").output
+    assert "labelled in 'col [bold]our'" in said
+    assert "size [kg]" in said
+    assert "\x1b]0;" not in said
+
+
+def test_a_fit_that_expects_little_says_so(here):
+    rng = np.random.default_rng(0)
+    rows = [[*rng.normal(size=3).round(3), COLOURS[i % 2] if i < 30 else ""] for i in range(200)]
+    write_csv("noise.csv", rows, ("a", "b", "c", "colour"))
+    assert "hardly better than guessing" in call("fit", "noise.csv", "--label", "colour", "-o", "n.ldsu").output
+
+
 def test_transform_writes_the_features_that_predict_rests_on(here):
     call("transform", here / "things.ldsu", here / "new.csv", "-o", "f.npy")
     features = np.load("f.npy", allow_pickle=False)
@@ -210,6 +226,10 @@ def test_json_is_one_object_and_quiet_is_silence(here):
         (["predict", "things.csv", "new.csv"], "is not an ldsu model"),
         (["predict", "things.ldsu", "truth.txt"], "lacks 'size', 'weight', 'shape'"),
         (["predict", "things.ldsu", "new.csv", "--keep", "sise"], "Did you mean 'size'?"),
+        (["predict", "things.ldsu", "new.csv", "-o", "new.csv"], "would be written over"),
+        (["export", "things.ldsu", "-o", "things.ldsu"], "would be written over"),
+        (["fit", "things.csv", "--label", "colour", "--ignore", "colour"], "is the column of labels"),
+        (["predict", "nothing.ldsu", "new.csv"], "nothing.ldsu"),
         (["inspect", "new.csv"], "is not an ldsu model"),
         (["export", "new.csv", "-o", "x.onnx"], "is not an ldsu model"),
     ],

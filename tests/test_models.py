@@ -88,7 +88,7 @@ def test_every_method_comes_back_exactly(name, again, blobs):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_of_sparse_samples_comes_back_exactly(name, again):
-    X = scipy.sparse.random_array((60, 20), density=0.3, format="csr", rng=np.random.default_rng(0))
+    X = scipy.sparse.random_array((60, 20), density=0.3, format="csr", random_state=np.random.default_rng(0))
     y = np.where(np.arange(60) < 20, np.arange(60) % 3, -1)
     for kind in (scipy.sparse.csr_array, scipy.sparse.csr_matrix):
         model = METHODS[name]().fit(kind(X), y)

@@ -70,7 +70,7 @@ def test_columns_are_read_as_what_they_look_like():
     }
     notes = {column.name: column.note for column in detect_columns(table, label=None)}
     assert notes["row"] == "counts the rows, from 7 to 46"
-    assert notes["same"] == "always 'x'"
+    assert notes["same"] == "always the same"
     assert notes["town"] == "3 levels"
 
 
@@ -124,6 +124,158 @@ def test_whole_number_labels_read_minus_one_as_none_unless_it_is_one_of_two_clas
     assert text.tolist() == ["a", None, None, "b", None]
 
 
+def test_labels_of_text_follow_the_same_rule_and_empty_cells_make_minus_one_a_label():
+    def labels(*values, **options):
+        found, none = labels_of(table_of(y=values), "y", **options)
+        return found.tolist(), none
+
+    assert labels("0", "1", "-1", "2") == (["0", "1", None, "2"], ("-1",))
+    assert labels("0", "1", "-1", None) == (["0", "1", "-1", None], ())
+    assert labels("-1", "0", "-1", "0") == (["-1", "0", "-1", "0"], ())
+    assert labels("-1", "-2", "0", "1") == (["-1", "-2", "0", "1"], ())
+    assert labels("0", "1", "-1", unlabelled=[""]) == (["0", "1", "-1"], ())
+    assert labels("1.0", "2.0", "NA") == (["1", "2", None], ("NA",))
+    assert labels("+", "-", "None", None) == (["+", "-", "None", None], ())
+
+
+@pytest.mark.parametrize(
+    ("decimal", "values", "expected"),
+    [
+        (".", ["1,234.56", "2,000", "-3.5"], [1234.56, 2000, -3.5]),
+        (".", ["12.3%", "4%", "100 %"], [12.3, 4, 100]),
+        (".", ["$386.79", "-$1.50", "$1,000"], [386.79, -1.5, 1000]),
+        (".", ["(1.23)", "4", "(5,000)"], [-1.23, 4, -5000]),
+        (",", ["762", "1.399", "862,5"], [762, 1399, 862.5]),
+        (",", ["1.234,56", "386,79 €", "7"], [1234.56, 386.79, 7]),
+        (".", ["?", "-", "5"], [np.nan, np.nan, 5]),
+    ],
+)
+def test_numbers_as_people_write_them_are_read(decimal, values, expected):
+    table = replace(table_of(size=values), decimal=decimal)
+    (column,) = detect_columns(table, label=None)
+    assert column.kind == "number"
+    np.testing.assert_array_equal(numbers_of(table, column), expected)
+
+
+def test_a_point_that_parts_no_thousands_is_refused_where_the_comma_is_decimal():
+    table = replace(table_of(size=["1,5", "1.5", "2,5"]), decimal=",")
+    with pytest.raises(TableError, match=r"line 3, column 'size': '1\.5' is no number"):
+        detect_columns(table, label=None, given={"size": "number"})
+
+
+@pytest.mark.parametrize(
+    ("values", "days"),
+    [
+        (["2026-01-31", "1970-01-02"], [20484, 1]),
+        (["2026-01-31 12:00", "1970-01-02 06:00"], [20484.5, 1.25]),
+        (["2026-01-31T12:00:00Z", "1970-01-02T06:00:00+01:00"], [20484.5, 1 + 5 / 24]),
+        (["31.01.2026", "02.01.1970"], [20484, 1]),
+        (["01/31/2026", "01/02/1970"], [20484, 1]),
+        (["31/01/2026 12:00", "02/01/1970 00:00"], [20484.5, 1]),
+    ],
+)
+def test_dates_are_read_in_the_usual_forms(values, days):
+    table = table_of(day=values)
+    (column,) = detect_columns(table, label=None)
+    assert column.kind == "time"
+    np.testing.assert_allclose(numbers_of(table, column), days, rtol=1e-12)
+    with pytest.raises(TableError, match=r"line 2, column 'day': 'tomorrow' is no date"):
+        numbers_of(table_of(day=["tomorrow"]), column)
+
+
+def test_a_few_dates_that_are_none_count_as_missing():
+    values = [f"2026-01-{1 + i % 28:02d}" for i in range(100)]
+    values[7] = "0000-00-00"
+    (column,) = detect_columns(table_of(day=values), label=None)
+    assert (column.kind, column.stray) == ("time", ("0000-00-00",))
+    assert np.isnan(numbers_of(table_of(day=values), column)[7])
+
+
+def test_times_of_parquet_are_the_same_whatever_their_unit_and_zone():
+    moments = np.array(["2026-01-31T12:00:00.123456789", "1970-01-02"], dtype="datetime64[ns]")
+    found = []
+    for kind in (pa.timestamp("ns"), pa.timestamp("us"), pa.timestamp("ns", "UTC")):
+        table = Table(Path("t.parquet"), pa.table({"t": pa.array(moments).cast(kind, safe=False)}))
+        (column,) = detect_columns(table, label=None)
+        found.append(numbers_of(table, column))
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=1e-12)
+    spans = np.array([1500, 250], dtype="timedelta64[ms]")
+    for unit in ("ms", "us", "ns"):
+        table = Table(Path("t.parquet"), pa.table({"t": pa.array(spans.astype(f"timedelta64[{unit}]"))}))
+        np.testing.assert_allclose(numbers_of(table, detect_columns(table, label=None)[0]), [1.5, 0.25])
+
+
+def test_truth_values_are_the_same_levels_in_every_format():
+    typed = Table(Path("t.parquet"), pa.table({"b": pa.array([True, False, None] * 10)}))
+    encoder = TableEncoder.learn(typed)
+    text = table_of(b=["True", "FALSE", None])
+    np.testing.assert_array_equal(encoder.transform(text), encoder.transform(typed)[:3])
+    assert encoder.unknown_levels(text) == {}
+
+
+def test_identifiers_are_left_out_in_whatever_order_they_stand():
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(np.arange(100, 100 + N))
+    sparse = rng.permutation(np.arange(0, 17 * N, 17))
+    found = kinds(table_of(n=shuffled, customer_id=sparse, weight=sparse, x=np.arange(N) + 0.5))
+    assert found == {"n": "ignored", "customer_id": "ignored", "weight": "number", "x": "number"}
+
+
+def test_one_large_column_among_columns_alike_is_scaled_apart():
+    rng = np.random.default_rng(0)
+    columns = {f"c{j}": rng.normal(size=60) for j in range(6)}
+    table = table_of(**columns, income=np.exp(10 + rng.normal(size=60)))
+    encoder = TableEncoder.learn(table)
+    assert encoder.scaling == "common"
+    assert "income: larger ranges, scaled apart." in encoder.notes
+    deviations = encoder.transform(table).std(axis=0)
+    np.testing.assert_allclose(deviations[-1], 1)
+    np.testing.assert_allclose(np.sqrt(np.mean(deviations[:6] ** 2)), 1)
+
+
+def test_a_category_without_repeats_is_refused_by_name():
+    with pytest.raises(TableError, match="of the 40 levels of column 'k' none stands in two rows"):
+        detect_columns(table_of(k=[f"K{i}" for i in range(N)]), label=None, given={"k": "category"})
+
+
+def test_many_classes_with_one_label_each_are_a_task():
+    table = table_of(
+        a=range(0, 200, 2), b=[i * i for i in range(100)], y=[f"c{i}" if i < 40 else None for i in range(100)]
+    )
+    assert len(prepare(table, "y").counts) == 40
+
+
+def test_a_model_reads_frames_and_the_labels_it_was_told_are_none(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)) + np.repeat([[0, 0], [5, 5], [0, 9]], 20, axis=0), np.repeat(["a", "b", "c"], 20)
+    labels = [label if i % 20 < 4 else "none yet" for i, label in enumerate(y)]
+    table = table_of(u=X[:, 0], v=X[:, 1], y=labels)
+    model, _ = fit_task(prepare(table, "y", unlabelled=["none yet"]))
+    assert model.classifier.classes_.tolist() == ["a", "b", "c"]
+    save_model(model, tmp_path / "m.ldsu")
+    assert load_model(tmp_path / "m.ldsu").unlabelled == ("none yet",)
+    frame = pandas.DataFrame({"v": X[:, 1], "u": X[:, 0]})
+    np.testing.assert_array_equal(model.predict(frame).label, model.predict(table).label)
+
+
+def test_libsvm_columns_keep_their_numbers_from_fit_to_predict(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat([1, 2], 15)
+    X = rng.normal(size=(30, 4)) + y[:, None]
+    lines = [
+        f"{label} " + " ".join(f"{j + 1}:{v:.4f}" for j, v in enumerate(row)) for row, label in zip(X, y, strict=True)
+    ]
+    (tmp_path / "fit.libsvm").write_text("\n".join(lines))
+    model, _ = fit_task(prepare(read_table(tmp_path / "fit.libsvm"), None))
+    # A file whose last column is empty everywhere is as wide as the model.
+    (tmp_path / "new.libsvm").write_text("\n".join(line.rpartition(" ")[0] for line in lines))
+    assert model.transform(tmp_path / "new.libsvm").shape[0] == 30
+    (tmp_path / "zero.libsvm").write_text("1 0:1 3:2\n2 1:1\n")
+    with pytest.raises(TableError, match="has an index 0, but the model was fitted to indices from 1 on"):
+        model.predict(tmp_path / "zero.libsvm")
+
+
 def test_numbers_are_scaled_as_the_formula_says():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3)) * [1, 10, 100] + 5
@@ -156,7 +308,7 @@ def test_columns_with_ranges_alike_share_a_scale(columns, expected):
 
 
 def test_wide_and_nearly_empty_whole_numbers_are_counts():
-    counts = scipy.sparse.random_array((60, 300), density=0.02, rng=np.random.default_rng(0), format="csr")
+    counts = scipy.sparse.random_array((60, 300), density=0.02, random_state=np.random.default_rng(0), format="csr")
     counts.data = np.ceil(counts.data * 3)
     sparse, dense = (TableEncoder.learn(Table(Path("w.npz"), matrix=m)) for m in (counts, counts.toarray()))
     assert (sparse.scaling, dense.scaling) == ("counts", "counts")
@@ -166,7 +318,7 @@ def test_wide_and_nearly_empty_whole_numbers_are_counts():
     np.testing.assert_allclose(lengths[lengths > 0.5], 1, rtol=1e-6)
     minus = counts.copy()
     minus.data[0] = -1
-    with pytest.raises(TableError, match="counts cannot be negative"):
+    with pytest.raises(TableError, match=r"w.npz, row \d+, column \d+ is -1: counts are whole numbers from 0 on"):
         TableEncoder.learn(Table(Path("w.npz"), matrix=minus), scaling="counts")
 
 
@@ -303,3 +455,16 @@ def test_columns_written_are_read_back(suffix, tmp_path):
     column = next(c for c in detect_columns(table, label=None) if c.name == "probability")
     np.testing.assert_array_equal(numbers_of(table, column), columns["probability"])
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_npz_holds_the_columns_and_nothing_else_whatever_their_names(tmp_path):
+    columns = {"file": ["a", None], "allow_pickle": [1, 2], "kwds": np.array([0.5, 1.5]), "größe (m)": [True, False]}
+    write_columns(columns, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as arrays:
+        assert arrays.files == list(columns)
+        assert {name: arrays[name].tolist() for name in columns} == {
+            "file": ["a", ""],
+            "allow_pickle": [1, 2],
+            "kwds": [0.5, 1.5],
+            "größe (m)": [True, False],
+        }

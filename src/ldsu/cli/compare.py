@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ldsu.cli.own import INPUT, read_task, table_options, talk_options
+from ldsu.cli.own import INPUT, own_name, read_task, table_options, talk_options
 from ldsu.cli.shared import console, examples
 from ldsu.cli.talk import Talk
 
@@ -61,7 +61,7 @@ def compare(
     task = read_task(talk, table, **options)
     from ldsu.bench.owndata import plan_comparison, write_comparison
 
-    out = out or Path(f"{table.resolve().name.partition('.')[0]}-comparison")
+    out = out or Path(f"{own_name(table)}-comparison")
     plan = plan_comparison(task, repetitions=repetitions, rows=rows)
     for note in (*task.table.notes, *task.notes, *task.encoder.notes, *plan.notes):
         talk.say(note)

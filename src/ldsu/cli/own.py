@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 INPUT = click.Path(path_type=Path)
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
-MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
+MODEL = click.Path(dir_okay=False, path_type=Path)
 Command = Callable[..., None]
+COLUMNS = ("label", "probability", "confidence", "runner_up", "familiarity")
+# Of the way from chance to certainty, less than this is hardly anything.
+HARDLY = 0.2
 
 
 def talk_options(command: Command) -> Command:
@@ -44,6 +47,7 @@ def table_options(command: Command) -> Command:
             help="Labels in a file of their own: CSV, .npy or .npz.",
         ),
         click.option("--unlabelled", multiple=True, metavar="VALUE", help="A label that means that there is none."),
+        click.option("--time", multiple=True, metavar="COLUMN", help="Read a column as dates."),
         click.option("--number", multiple=True, metavar="COLUMN", help="Read a column as numbers."),
         click.option("--category", multiple=True, metavar="COLUMN", help="Read a column as categories."),
         click.option("--text", multiple=True, metavar="COLUMN", help="Read a column as text, word by word."),
@@ -75,6 +79,7 @@ def read_task(
     label: str | None,
     labels_file: Path | None,
     unlabelled: Sequence[str],
+    time: Sequence[str],
     number: Sequence[str],
     category: Sequence[str],
     text: Sequence[str],
@@ -84,7 +89,8 @@ def read_task(
 ) -> Task:
     """Read a table as its options say."""
     given: dict[str, Kind] = {}
-    for kind, names in (("number", number), ("category", category), ("text", text), ("ignored", ignore)):
+    said = {"time": time, "number": number, "category": category, "text": text, "ignored": ignore}
+    for kind, names in said.items():
         for name in names:
             if name in given:
                 raise ValueError(f"Column {name!r} is said to be two things: {given[name]} and {kind}.")
@@ -95,7 +101,8 @@ def read_task(
 
         read = read_table(table, labels=labels_file, progress=progress.images)
         progress.stage("looking at the columns")
-        return prepare(read, label, given=given, scaling=scale, unlabelled=unlabelled, kernel=kernel)  # type: ignore[arg-type]
+        none = unlabelled or None  # without the option the labels themselves tell
+        return prepare(read, label, given=given, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
 
 
 @click.command(
@@ -143,9 +150,13 @@ def fit(
     interrupted.
     """
     talk = Talk(quiet, as_json)
-    output = output or Path(f"{table.resolve().name.partition('.')[0] or 'model'}.ldsu")
+    output = output or Path(f"{own_name(table)}.ldsu")
     if output.is_dir() or (output.exists() and output.suffix != ".ldsu"):
         raise ValueError(f"{output} exists and is no .ldsu file: choose another name for the model.")
+    if not dry_run:
+        from ldsu.files import require_writable
+
+        require_writable(output)
     task = read_task(talk, table, **options)
     from ldsu.tables.estimate import estimate
 
@@ -189,15 +200,19 @@ def fit(
     }
     for warning in warnings:
         talk.warn(warning)
+    chance = 1 / len(task.counts)
+    if summary["expected_accuracy"] < chance + HARDLY * (1 - chance):
+        talk.warn(
+            f"Accuracy {summary['expected_accuracy']:.2f} is expected among {len(task.counts)} classes: hardly "
+            "better than guessing. Look at how the columns were read and scaled above, or label more rows."
+        )
     _say_after(talk, summary, table)
     talk.finish(summary)
 
 
 def _say_before(talk: Talk, summary: dict[str, Any], available: int) -> None:
     labelled = sum(summary["labelled"].values())
-    talk.say(
-        f"[bold]{summary['rows']:,} rows[/bold], {labelled:,} of them labelled in {summary['label']!r}", escape=False
-    )
+    talk.say(f"{summary['rows']:,} rows, {labelled:,} of them labelled in {summary['label']!r}")
     counts = sorted(summary["labelled"].items(), key=lambda item: (-item[1], item[0]))
     few = [f"{name} {count}" for name, count in counts]
     talk.say("labels    " + ", ".join(few[:20]) + (f" and {len(few) - 20} more classes" if len(few) > 20 else ""))
@@ -223,11 +238,10 @@ def _say_before(talk: Talk, summary: dict[str, Any], available: int) -> None:
 
 def _say_after(talk: Talk, summary: dict[str, Any], table: Path) -> None:
     left_out = summary["left_out_accuracy"]
-    judged = f"labels left out are foretold with accuracy {left_out:.2f}; " if left_out is not None else ""
-    talk.say(
-        f"done      {summary['seconds']:.1f} s; {judged}expected for rows without a label: "
-        f"{summary['expected_accuracy']:.2f}"
-    )
+    judged = f"; labels left out are foretold with accuracy {left_out:.2f}" if left_out is not None else ""
+    if sum(summary["labelled"].values()) < summary["rows"]:
+        judged += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
+    talk.say(f"done      {summary['seconds']:.1f} s{judged}")
     talk.say(f"written   {summary['model']} ({size_in_words(summary['bytes'])})")
     talk.say(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
 
@@ -266,24 +280,19 @@ def predict(
     If TABLE has the column of labels, the summary tells how many of them are met.
     """
     talk = Talk(quiet, as_json)
-    _require_output(output, as_json)
-    fitted, read = _load_and_read(talk, model, table)
-    kept = _kept_columns(read, keep, keep_all)
+    _require_output(output, as_json, (model, table))
+    fitted, read, holes = _load_and_read(talk, model, table)
+    kept = _kept_columns(read, keep, keep_all, ("row", "file", *COLUMNS))
     start = time.perf_counter()
     with talk.working(f"predicting {read.n_rows:,} rows"):
         predictions = fitted.predict(read)
-    columns = {
-        **_row_names(read),
-        "label": predictions.label,
-        "probability": predictions.probability.round(6),
-        "confidence": predictions.confidence.round(6),
-        "runner_up": predictions.runner_up,
-        "familiarity": predictions.familiarity.round(6),
-        **kept,
-    }
+    said = (predictions.label, predictions.probability, predictions.confidence, predictions.runner_up)
+    columns = {**_row_names(read), **dict(zip(COLUMNS, (*said, predictions.familiarity), strict=True)), **kept}
+    for name in ("probability", "confidence", "familiarity"):
+        columns[name] = columns[name].round(6)
     _write(columns, output)
     summary = _prediction_summary(fitted, read, predictions, time.perf_counter() - start)
-    summary |= {"model": str(model), "table": str(table), "output": None if output is None else str(output)}
+    summary |= {"model": str(model), "table": str(table), "output": None if output is None else str(output), **holes}
     _say_predictions(talk, summary)
     talk.finish(summary)
 
@@ -304,9 +313,8 @@ def predict(
 def transform(model: Path, table: Path, output: Path | None, keep: Sequence[str], quiet: bool, as_json: bool) -> None:
     """Compute the learned features of each row of TABLE, for a classifier of your own."""
     talk = Talk(quiet, as_json)
-    _require_output(output, as_json, features=True)
-    fitted, read = _load_and_read(talk, model, table)
-    kept = _kept_columns(read, keep, False)
+    _require_output(output, as_json, (model, table), features=True)
+    fitted, read, _ = _load_and_read(talk, model, table)
     with talk.working(f"transforming {read.n_rows:,} rows"):
         features = fitted.transform(read)
     if output is not None and output.suffix.lower() == ".npy":
@@ -314,6 +322,7 @@ def transform(model: Path, table: Path, output: Path | None, keep: Sequence[str]
     else:
         width = len(str(features.shape[1] - 1))
         named = {f"feature{j:0{width}d}": features[:, j] for j in range(features.shape[1])}
+        kept = _kept_columns(read, keep, False, ("row", "file", *named))
         _write({**_row_names(read), **named, **kept}, output)
     talk.say(f"{features.shape[0]:,} rows, {features.shape[1]:,} features" + (f" in {output}" if output else ""))
     talk.finish(
@@ -345,9 +354,11 @@ def export(model: Path, output: Path, quiet: bool, as_json: bool) -> None:
 
     Only models of the exact solver (up to 3,000 rows, or `ldsu fit --solver exact`) without text columns can be written
     so. The inputs are `numbers` (rows, number columns, NaN where missing) and `categories` (rows, category columns) in
-    the order that `ldsu inspect` shows; for images and matrices `numbers` alone.
+    the order that `ldsu inspect` shows; for images and matrices `numbers` alone. Categories go in without blanks around
+    them, truth values as true and false, dates among the numbers as days since 1970.
     """
     talk = Talk(quiet, as_json)
+    _require_other(output, (model,))
     with talk.working("exporting"):
         from ldsu.files import replacing
         from ldsu.models import load_model
@@ -363,7 +374,15 @@ def export(model: Path, output: Path, quiet: bool, as_json: bool) -> None:
     talk.finish({"model": str(model), "output": str(output), "bytes": output.stat().st_size})
 
 
-def _load_and_read(talk: Talk, model: Path, table: Path) -> tuple[TableModel, Table]:
+def own_name(table: Path) -> str:
+    """The name of a table without its ending, and without that of a compression before it."""
+    name = table.resolve()
+    inner = name.with_suffix("") if name.suffix.lower() in (".gz", ".bz2", ".xz") else name
+    return (inner.name if name.is_dir() else inner.stem) or "model"
+
+
+def _load_and_read(talk: Talk, model: Path, table: Path) -> tuple[TableModel, Table, dict[str, Any]]:
+    """The model, the table, and how much of the table is missing or was never seen."""
     with talk.working(f"reading {model.name} and {table.name}") as progress:
         from ldsu.models import load_model
         from ldsu.tables.model import TableModel
@@ -384,20 +403,34 @@ def _load_and_read(talk: Talk, model: Path, table: Path) -> tuple[TableModel, Ta
     missing = fitted.encoder.missing_values(read)
     if missing:
         talk.say(f"{missing:,} missing numbers are filled with the medians of the training rows.")
-    return fitted, read
+    return fitted, read, {"missing_numbers": missing, "unknown_levels": unknown}
 
 
-def _require_output(output: Path | None, as_json: bool, features: bool = False) -> None:
+def _require_output(output: Path | None, as_json: bool, inputs: Sequence[Path], features: bool = False) -> None:
     if output is None and as_json:
         raise ValueError("With --json standard output holds the summary: name a file for the rows with --output.")
     from ldsu.tables.writers import SUFFIXES
 
     suffixes = [*SUFFIXES, ".npy"] if features else list(SUFFIXES)
-    if output is not None and output.suffix.lower() not in suffixes:
+    if output is None:
+        return
+    if output.suffix.lower() not in suffixes:
         raise ValueError(f"{output} has no known ending: use one of {', '.join(suffixes)}.")
+    _require_other(output, inputs)
+    from ldsu.files import require_writable
+
+    require_writable(output)
 
 
-def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool) -> dict[str, Any]:
+def _require_other(output: Path, inputs: Sequence[Path]) -> None:
+    """Refuse to write over what is read."""
+    for path in inputs:
+        if output.resolve() == path.resolve():
+            raise ValueError(f"{output} is read here, and would be written over: choose another name for the output.")
+
+
+def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool, taken: Sequence[str]) -> dict[str, Any]:
+    """Columns to copy to the output, under a name that is not `taken` there."""
     from ldsu.tables.columns import require_column
 
     for name in keep:
@@ -405,8 +438,14 @@ def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool) -> dict[str
     names = list(keep)
     if keep_all and table.frame is not None:
         names = table.frame.column_names
-    reserved = {"row", "file", "label", "probability", "confidence", "runner_up", "familiarity"}
-    return {(f"table.{name}" if name in reserved else name): table.frame[name] for name in names}  # type: ignore[index]
+    kept: dict[str, Any] = {}
+    for name in names:
+        new = name
+        while new in (*taken, *kept):
+            new = f"table.{new}"
+        assert table.frame is not None
+        kept[new] = table.frame[name]
+    return kept
 
 
 def _row_names(table: Table) -> dict[str, Any]:
@@ -426,8 +465,10 @@ def _write_array(features: Any, output: Path) -> None:
 
     from ldsu.files import replacing
 
+    features = np.ascontiguousarray(features)
     with replacing(output) as file:
-        np.save(file, features, allow_pickle=False)
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(features))
+        file.write(features.data)  # np.save would keep to itself that the disk is full
 
 
 def _prediction_summary(model: TableModel, table: Table, predictions: Predictions, seconds: float) -> dict[str, Any]:
@@ -451,7 +492,7 @@ def _prediction_summary(model: TableModel, table: Table, predictions: Prediction
     if table.frame is not None and model.label in table.frame.column_names:
         from ldsu.tables.columns import labels_of
 
-        known, _ = labels_of(table, model.label)
+        known, _ = labels_of(table, model.label, model.unlabelled)
         rows = np.array([label is not None for label in known], dtype=bool)
         met = predictions.label[rows].astype(str) == known[rows].astype(str)
         summary["given"] = {"column": model.label, "rows": int(rows.sum()), "met": int(met.sum())}
@@ -479,7 +520,8 @@ def _say_predictions(talk: Talk, summary: dict[str, Any]) -> None:
 def _say_model(talk: Talk, path: Path, described: dict[str, Any]) -> None:
     about = dict(described["about"])
     columns = about.pop("columns", [])
-    talk.say(f"[bold]{described['class']}[/bold] in {path.name}, {size_in_words(path.stat().st_size)}", escape=False)
+    talk.say(f"{described['class']} in {path.name}, {size_in_words(path.stat().st_size)}")
+    talk.say("It holds the rows it was fitted to, encoded, and their labels: give it to nobody who may not see them.")
     for name, value in about.items():
         if name == "labelled" and isinstance(value, dict):
             value = ", ".join(f"{label} {count}" for label, count in value.items())

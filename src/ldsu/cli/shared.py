@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+INTERRUPTED = "Interrupted."
+# What the libraries map when they are loaded; most of it they never touch.
+START_BYTES = 2**30
+# How libraries say that memory ran out who do not raise a MemoryError.
+SIGNS_OF_NO_MEMORY = (
+    "failed to map segment",
+    "cannot allocate memory",
+    "Cannot allocate memory",
+    "can't start new thread",
+    "Failed to launch worker thread",
+)
 
 
 def examples(*lines: str) -> str:
@@ -25,17 +39,63 @@ def console(stderr: bool = False) -> Console:
 class OneSentenceGroup(click.Group):
     """A group whose commands end with one sentence where our code raises an error meant for the user."""
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the options; an interrupt ends this as it ends the command, and not by click's own code and word."""
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt:
+            click.echo(INTERRUPTED, err=True)
+            raise click.exceptions.Exit(130) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; code 2 for what was asked wrongly, 1 for what the machine refused."""
         try:
+            _require_room_to_start()
             return super().invoke(ctx)
-        except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
-            wrong_module = isinstance(error, ModuleNotFoundError) and "pip install" not in str(error)
-            if wrong_module or isinstance(error, BrokenPipeError) or ctx.params.get("debug"):
+        except (ValueError, OSError, MemoryError, ImportError, RuntimeError) as error:
+            sentence = _sentence(error)
+            if sentence is None or ctx.params.get("debug"):
                 raise
-            sentence = str(error) or type(error).__name__
             click.echo(f"Error: {sentence}", err=True)
             ctx.exit(2 if isinstance(error, ValueError) else 1)
         except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
+            click.echo(INTERRUPTED, err=True)
             ctx.exit(130)
+
+
+def _sentence(error: Exception) -> str | None:
+    """What an error says to the user, or None if it is not meant for him but a fault of ours."""
+    said = str(error)
+    own_words = type(error) is MemoryError and said
+    if not own_words and (
+        isinstance(error, MemoryError)
+        or getattr(error, "errno", None) == errno.ENOMEM
+        or any(sign in said for sign in SIGNS_OF_NO_MEMORY)
+    ):
+        why = " ".join(said.split()) or "memory ran out"
+        return f"{why.rstrip('.')}. Close other programs, raise the memory limit (ulimit -v), or take fewer rows."
+    if isinstance(error, click.exceptions.Exit | BrokenPipeError | NotImplementedError | RecursionError):
+        return None
+    if isinstance(error, ImportError):
+        return said if isinstance(error, ModuleNotFoundError) and "pip install" in said else None
+    if isinstance(error, RuntimeError):
+        return None
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        advice = " Free some space, or write to another disk." if error.errno == errno.ENOSPC else ""
+        return f"{where}{error.strerror}.{advice}"
+    return said or type(error).__name__
+
+
+def _require_room_to_start() -> None:
+    """Refuse to start under a limit (`ulimit -v`) where numerical libraries would crash or hang when loaded."""
+    try:
+        import resource
+    except ImportError:  # Windows knows no such limit
+        return
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        from ldsu.memory import require_memory
+
+        # Arrow's own pool sets a gigabyte aside that nobody else gets then.
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+        require_memory(START_BYTES, "The command", "Raise the memory limit (ulimit -v), or use a larger machine.")

@@ -24,7 +24,7 @@ class Talk:
     Parameters
     ----------
     quiet : bool
-        Say nothing but warnings and errors.
+        Say nothing but errors.
     as_json : bool
         Say nothing either, and print one JSON object in the end.
     to_stdout : bool
@@ -37,17 +37,17 @@ class Talk:
         self.as_json = as_json
         self.console = console(stderr=not to_stdout)
 
-    def say(self, sentence: str, *, escape: bool = True) -> None:
+    def say(self, sentence: str) -> None:
         """A line, folded to the width of the terminal."""
         if not self.silent:
             # In a log a line stays a line.
-            self.console.print(sentence, markup=not escape, soft_wrap=not self.console.is_terminal)
+            self.console.print(printable(sentence), markup=False, soft_wrap=not self.console.is_terminal)
 
     def warn(self, sentence: str) -> None:
         """Something that may be wrong; said even with `--json`, to standard error."""
         if not self.quiet:
             self.console.print(
-                f"Warning: {sentence}", markup=False, style="yellow", soft_wrap=not self.console.is_terminal
+                f"Warning: {printable(sentence)}", markup=False, style="yellow", soft_wrap=not self.console.is_terminal
             )
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
@@ -62,7 +62,7 @@ class Talk:
         for j, name in enumerate(header):
             view.add_column(name, justify="right" if j in right else "left", overflow="fold")
         for row in rows:
-            view.add_row(*(Text(str(cell)) for cell in row))
+            view.add_row(*(Text(printable(str(cell))) for cell in row))
         self.console.print(view)
 
     @contextmanager
@@ -73,7 +73,9 @@ class Talk:
         if self.silent:
             yield Progress(None)
             return
-        with self.console.status(what) as status, watching((progress := Progress(status, what)).watch):
+        from rich.text import Text
+
+        with self.console.status(Text(printable(what))) as status, watching((progress := Progress(status, what)).watch):
             yield progress
 
     def finish(self, summary: dict[str, Any]) -> None:
@@ -92,7 +94,9 @@ class Progress:
     def stage(self, name: str) -> None:
         """A stage begins."""
         if self.status is not None:
-            self.status.update(f"{self.what}: {name}" if self.what else name)
+            from rich.text import Text
+
+            self.status.update(Text(printable(f"{self.what}: {name}" if self.what else name)))
 
     def watch(self, name: str, seconds: float | None) -> None:
         """A stage of the library begins, or ends after some seconds."""
@@ -102,6 +106,15 @@ class Progress:
     def images(self, done: int, total: int) -> None:
         """Images were read."""
         self.stage(f"{done:,} of {total:,} images")
+
+
+def printable(text: str) -> str:
+    r"""A text without signs that would steer the terminal: names of columns come from files.
+
+    >>> printable("size\x1b[31m")
+    'size?[31m'
+    """
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
 
 
 def grouped(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:

@@ -152,9 +152,11 @@ def _check_binarizer(binarizer: Any, sizes: dict[str, int]) -> None:
 
 def _check_linear(model: Any, sizes: dict[str, int]) -> None:
     c = model.classes_.size
-    rows = 1 if c == 2 else c
+    rows = 1 if c <= 2 else c
     of_classes = 1 if model.coef_.ndim == 1 else model.coef_.shape[0]
-    if c < 2 or of_classes != rows or np.size(model.intercept_) not in (1, rows):
+    # A ridge classifier learns from a single class, too; the others would look for a second one.
+    fewest = 1 if type(model).__name__ == "RidgeClassifier" else 2
+    if c < fewest or of_classes != rows or np.size(model.intercept_) not in (1, rows):
         raise Refusal(f"is not a sound model: it has {of_classes} row(s) of coefficients for {c} classes.")
 
 
@@ -279,6 +281,7 @@ SCHEMAS.update(
                 Field("classifier", Record("LDSUClassifier")),
                 Field("label", Text()),
                 Field("about", Json()),
+                Field("unlabelled", Texts()),
             ),
             constructed=True,
             check=_check_table_model,
@@ -297,6 +300,7 @@ SCHEMAS.update(
                 Field("counts", Optional(Record("Words"))),
                 Field("words", Records("Words")),
                 Field("notes", Texts()),
+                Field("first_index", Optional(Whole(low=0))),
             ),
             constructed=True,
             check=_check_encoder,
@@ -309,6 +313,8 @@ SCHEMAS.update(
                 Field("note", Text()),
                 Field("stray", Texts()),
                 Field("levels", Texts()),
+                Field("rare", Flag()),
+                Field("format", Text()),
             ),
             constructed=True,
         ),

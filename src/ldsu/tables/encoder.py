@@ -10,19 +10,21 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.memory import require_memory
-from ldsu.tables.columns import Column, Kind, detect_columns, numbers_of, texts_of, without_labels
+from ldsu.tables.columns import Column, Kind, detect_columns, lacking_columns, numbers_of, texts_of
 from ldsu.tables.table import Table, TableError
 from ldsu.tables.words import Words
 
 Scaling = Literal["each", "common", "counts", "none"]
 SCALINGS: tuple[Scaling, ...] = ("each", "common", "counts", "none")
 
-# Columns have one unit if so many of them have a range within this factor of the median's.
+# Columns have one unit if so many of them have a range within this factor of the median's; the larger ones have not.
 ONE_UNIT_SHARE, ONE_UNIT_FACTOR = 0.75, 3.0
 # So wide, so empty, and whole numbers: counts of words or of events.
 COUNT_COLUMNS, COUNT_DENSITY = 200, 0.03
 # Where a column misses more than this share, that it does may tell something: a second one says where.
 FLAGGED_SHARE = 0.2
+# Sums of the squares of larger numbers overflow.
+LARGEST = np.float64(1e150)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +101,8 @@ class TableEncoder:
         Columns without names of their own, which stand before the others.
     image_shape : tuple of int or None
         Of images, whose pixels run from 0 to 255.
+    first_index : int or None
+        Index of the first column in LIBSVM text.
     kernel : {"rbf", "cosine", "linear"}
     numbers : Numbers or None
     counts : Words or None
@@ -118,6 +122,7 @@ class TableEncoder:
     counts: Words | None
     words: tuple[Words, ...]
     notes: tuple[str, ...] = field(default=())
+    first_index: int | None = None
 
     @classmethod
     def learn(
@@ -156,19 +161,30 @@ class TableEncoder:
         N: Any = None
         if p or numeric:
             N = _number_matrix(table, numeric)
-            scaling = _settle_scaling(N, scaling, own_unit, table.image_shape, notes)
+            names = [*(f"column {j + 1}" for j in range(p)), *(column.name for column in numeric)]
+            scaling, own_unit = _settle_scaling(N, scaling, own_unit, table.image_shape, names, notes)
             if scaling == "counts":
                 _require_counts(N, table)
                 counts = Words.learn_from_counts(_sparse(N))
             else:
                 N = _dense(N, table)
-                _note_missing(N, p, numeric, notes)
+                _note_missing(N, names, p == 0, notes)
                 flag = table.image_shape is None and not p
                 numbers = Numbers.learn(N, scaling, own_unit, flag)
         else:
             scaling = "each"
         texts = [column for column in used if column.kind == "text"]
         words = tuple(Words.learn(texts_of(table, column.name)) for column in texts)
+        holes = {
+            column.name: sum(text is None for text in texts_of(table, column.name))
+            for column in used
+            if column.kind in ("category", "text")
+        }
+        if any(holes.values()):
+            where = [name for name, count in holes.items() if count]
+            notes.append(
+                f"{_missing_in(sum(holes.values()), where)} stand half-way between all levels, or without words."
+            )
         for column, learned in zip(texts, words, strict=True):
             if not learned.vocabulary:
                 raise TableError(
@@ -185,6 +201,7 @@ class TableEncoder:
             counts=counts,
             words=words,
             notes=tuple(notes),
+            first_index=table.first_index,
         )
 
     def transform(self, table: Table) -> np.ndarray:
@@ -195,6 +212,7 @@ class TableEncoder:
         if self.numbers is not None or self.counts is not None:
             N = _number_matrix(table, numeric)
             if self.counts is not None:
+                _require_counts(N, table)
                 blocks.append(self.counts.of_counts(_sparse(N)))
             elif self.numbers is not None:
                 blocks.append(self.numbers(_dense(N, table)))
@@ -228,7 +246,7 @@ class TableEncoder:
         """Rows of each category column whose level was never seen before; where rare ones were dropped, none count."""
         found = {}
         for column in self.columns:
-            if column.kind == "category" and "taken together" not in column.note:
+            if column.kind == "category" and not column.rare:
                 known = {*column.levels, None}
                 count = sum(level not in known for level in texts_of(table, column.name))
                 if count:
@@ -271,7 +289,7 @@ class TableEncoder:
 
     def check(self, table: Table) -> None:
         """Refuse a table that lacks what the encoder learned from."""
-        lacking = without_labels(table, [column.name for column in self.columns if column.kind != "ignored"])
+        lacking = lacking_columns(table, [column.name for column in self.columns if column.kind != "ignored"])
         if lacking:
             more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
             raise TableError(
@@ -296,14 +314,32 @@ class TableEncoder:
 def _number_matrix(table: Table, numeric: list[Column]) -> Any:
     """The matrix and the number columns side by side; sparse only where there is nothing but a sparse matrix."""
     named = [numbers_of(table, column) for column in numeric]
+    for column, values in zip(numeric, named, strict=True):
+        _require_usable(values[:, None], table, column.name)
     if table.matrix is None:
         return np.column_stack(named)
     matrix: Any = table.matrix
     if table.image_shape is not None:
         matrix = np.asarray(matrix, dtype=np.float64) / 255
+    _require_usable(matrix, table)
     if not named:
         return matrix
     return np.column_stack([_dense(matrix, table), *named])
+
+
+def _require_usable(N: Any, table: Table, name: str | None = None) -> None:
+    """Refuse numbers that are infinite, or too large to compute with, in a matrix or in the column of a name."""
+    values = N.data if scipy.sparse.issparse(N) else N
+    wrong = np.argwhere(np.abs(values) > LARGEST)
+    if wrong.size == 0:
+        return
+    value = float(values[tuple(wrong[0])])
+    if scipy.sparse.issparse(N):
+        entries = N.tocoo()
+        wrong = np.column_stack([entries.row, entries.col])[wrong[:, 0]]
+    row, column = (int(i) for i in wrong[0])
+    what = "is infinite" if np.isinf(value) else f"is {value:.3g}, which is too large to compute with"
+    raise TableError(f"{table.place(row, column if name is None else name)} {what}. Mend it, or leave it empty.")
 
 
 def _dense(N: Any, table: Table) -> np.ndarray:
@@ -314,12 +350,7 @@ def _dense(N: Any, table: Table) -> np.ndarray:
             "Say --scale counts if these are counts; they then stay sparse.",
         )
         N = N.toarray()
-    N = np.asarray(N, dtype=np.float64)
-    infinite = np.argwhere(np.isinf(N))
-    if infinite.size:
-        row, column = (int(i) for i in infinite[0])
-        raise TableError(f"{table.place(row, column)} is infinite. Mend it, or leave it empty.")
-    return N
+    return np.asarray(N, dtype=np.float64)
 
 
 def _sparse(N: Any) -> Any:
@@ -327,35 +358,48 @@ def _sparse(N: Any) -> Any:
 
 
 def _require_counts(N: Any, table: Table) -> None:
-    values = N.data if scipy.sparse.issparse(N) else np.asarray(N)
-    lowest = float(values.min(initial=0))
-    if not lowest >= 0 or not np.all(np.isfinite(values)):
-        raise TableError(f"{table.source.name} holds {lowest:g}: counts cannot be negative or missing.")
+    """Refuse what counts cannot be: negative, missing or not whole."""
+    sparse = scipy.sparse.coo_array(N)
+    wrong = np.flatnonzero(~((sparse.data >= 0) & (sparse.data == np.floor(sparse.data)) & np.isfinite(sparse.data)))
+    if wrong.size:
+        row, column = int(sparse.row[wrong[0]]), int(sparse.col[wrong[0]])
+        raise TableError(
+            f"{table.place(row, column)} is {sparse.data[wrong[0]]:g}: counts are whole numbers from 0 on. Mend it, or "
+            "say --scale each or common."
+        )
 
 
 def _settle_scaling(
-    N: Any, scaling: str, own_unit: np.ndarray, image_shape: tuple[int, ...] | None, notes: list[str]
-) -> Scaling:
+    N: Any, scaling: str, own_unit: np.ndarray, image_shape: tuple[int, ...] | None, names: list[str], notes: list[str]
+) -> tuple[Scaling, np.ndarray]:
+    """How numbers are scaled, and which columns by themselves in any case."""
     if scaling in SCALINGS:
-        return scaling
+        return scaling, own_unit
     if image_shape is not None:
-        return "common"
+        return "common", own_unit
     if _look_like_counts(N):
         notes.append(
             f"{N.shape[1]:,} columns of whole numbers, nearly all 0, are taken for counts of words or events "
             "(otherwise say --scale each or common)."
         )
-        return "counts"
+        return "counts", own_unit
     lowest, highest = _extremes(N)
-    ranges = (highest - lowest)[~own_unit]
-    ranges = ranges[ranges > 0]
-    if ranges.size > 1:
-        ratios = ranges / np.median(ranges)
-        if np.mean(np.maximum(ratios, 1 / ratios) <= ONE_UNIT_FACTOR) >= ONE_UNIT_SHARE:
-            notes.append("Number columns have ranges alike and share one scale (otherwise say --scale each).")
-            return "common"
+    ranges = highest.astype(np.float64) - lowest
+    varying = ~own_unit & (ranges > 0)
+    if varying.sum() < 2:
+        return "each", own_unit
+    ratios = ranges / np.median(ranges[varying])
+    alike = varying & (np.maximum(ratios, 1 / np.maximum(ratios, 1e-300)) <= ONE_UNIT_FACTOR)
+    if alike.sum() < ONE_UNIT_SHARE * varying.sum():
         notes.append("Number columns have ranges unlike and are scaled each by its own (otherwise say --scale common).")
-    return "each"
+        return "each", own_unit
+    apart = varying & (ratios > ONE_UNIT_FACTOR)
+    notes.append("Number columns have ranges alike and share one scale (otherwise say --scale each).")
+    if apart.any():
+        said = [names[j] for j in np.flatnonzero(apart)]
+        more = f" and {len(said) - 5} more" if len(said) > 5 else ""
+        notes.append(f"{', '.join(said[:5])}{more}: larger ranges, scaled apart.")
+    return "common", own_unit | apart
 
 
 def _look_like_counts(N: Any) -> bool:
@@ -380,20 +424,19 @@ def _extremes(N: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.nan_to_num(lowest), np.nan_to_num(highest)
 
 
-def _note_missing(N: np.ndarray, p: int, numeric: list[Column], notes: list[str]) -> None:
+def _note_missing(N: np.ndarray, names: list[str], flags: bool, notes: list[str]) -> None:
     missing = np.isnan(N).sum(axis=0)
-    if not missing.any():
-        return
-    names = [column.name for column in numeric]
-    where = [names[j - p] if j >= p else f"column {j + 1}" for j in np.flatnonzero(missing)]
+    where = [names[j] for j in np.flatnonzero(missing)]
+    said = ""
+    if flags and np.any(missing > FLAGGED_SHARE * len(N)):
+        said = f"; columns missing more than {FLAGGED_SHARE:.0%} get a second one that says where"
+    if where:
+        notes.append(f"{_missing_in(int(missing.sum()), where)} are filled with the column's median{said}.")
+
+
+def _missing_in(count: int, where: list[str]) -> str:
     more = f" and {len(where) - 5} more columns" if len(where) > 5 else ""
-    flags = ""
-    if p == 0 and np.any(missing > FLAGGED_SHARE * len(N)):
-        flags = f"; columns missing more than {FLAGGED_SHARE:.0%} get a second one that says where"
-    notes.append(
-        f"{int(missing.sum()):,} missing values in {', '.join(where[:5])}{more} are filled with the column's median"
-        f"{flags}."
-    )
+    return f"{count:,} missing values in {', '.join(where[:5])}{more}"
 
 
 def _one_hot(texts: np.ndarray, levels: tuple[str, ...]) -> np.ndarray:

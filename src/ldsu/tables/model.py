@@ -60,6 +60,8 @@ class Task:
     X : ndarray of shape (n, d)
     notes : tuple of str
         Decisions about labels and rows.
+    unlabelled : tuple of str
+        Values of the column of labels that are none.
     """
 
     table: Table
@@ -68,6 +70,7 @@ class Task:
     labels: np.ndarray
     X: np.ndarray
     notes: tuple[str, ...]
+    unlabelled: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -82,7 +85,7 @@ def prepare(
     *,
     given: Mapping[str, Kind] | None = None,
     scaling: Scaling | Literal["auto"] = "auto",
-    unlabelled: Collection[str] = (),
+    unlabelled: Collection[str] | None = None,
     kernel: str = "rbf",
 ) -> Task:
     """Decide what the columns of a table are, and turn its rows into points.
@@ -96,8 +99,8 @@ def prepare(
         Kinds of columns that the user knows better.
     scaling : str
         As `TableEncoder.learn` takes it.
-    unlabelled : collection of str
-        Labels that mean that there is none.
+    unlabelled : collection of str, optional
+        Labels that mean that there is none. Default: markers of missing values, and -1 as `labels_of` says.
     kernel : str
 
     Raises
@@ -106,22 +109,30 @@ def prepare(
         If there is no such column, or fewer than two classes have a label.
     """
     label = label or table.label_name
+    if label is None and table.image_shape is not None:
+        raise TableError(
+            f"{table.source.name} has images without labels. Put them into a sub-folder for each class, and the others "
+            "into `unlabelled`; or give a file of names and labels: --labels FILE."
+        )
     if label is None:
         raise TableError(f"{table.source.name} does not say which column holds the labels. Name it: --label COLUMN.")
     require_column(table, label)
-    labels, note = labels_of(table, label, unlabelled)
+    labels, none = labels_of(table, label, unlabelled)
+    notes = [f"{value!r} in {label!r} is read as no label (to keep it, say --unlabelled '')." for value in none]
+    if "-1" in labels:
+        notes.append(f"'-1' in {label!r} is read as a label (otherwise say --unlabelled -1).")
     classes = sorted({value for value in labels if value is not None})
     if len(classes) < 2:
         found = f"only {classes[0]!r} is one" if classes else "it is empty in every row"
         raise TableError(f"{table.source.name}: column {label!r} must hold at least two different labels, but {found}.")
     labelled = sum(value is not None for value in labels)
-    if len(classes) > 0.9 * labelled and len(classes) > 20:
+    if len(classes) > 0.9 * labelled and len(classes) > 20 and labelled > 0.9 * len(labels):
         raise TableError(
             f"{table.source.name}: column {label!r} has {len(classes):,} different labels in {labelled:,} labelled "
             "rows. Is it the column of labels?"
         )
     encoder = TableEncoder.learn(table, label=label, given=given, scaling=scaling, kernel=kernel)
-    return Task(table, encoder, label, labels, encoder.transform(table), (note,) if note else ())
+    return Task(table, encoder, label, labels, encoder.transform(table), tuple(notes), none)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,25 +148,36 @@ class TableModel:
         Name of the column of labels.
     about : dict
         What it was fitted to: file, rows, labels of each class, seconds.
+    unlabelled : tuple of str
+        Values of the column of labels that are none.
     """
 
     encoder: TableEncoder
     classifier: LDSUClassifier
     label: str
     about: dict[str, Any] = field(default_factory=dict)
+    unlabelled: tuple[str, ...] = ()
 
     def read(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> Table:
         """Read a file as the model needs it: images in the size it was fitted with."""
         shape = self.encoder.image_shape
         size = None if shape is None else (*shape[:2], 1 if len(shape) == 2 else 3)
-        return read_table(path, image_size=size, progress=progress)
+        first, width = self.encoder.first_index, self.encoder.matrix_columns
+        return read_table(
+            path,
+            image_size=size,
+            first_index=first,
+            n_columns=None if first is None else width,
+            progress=progress,
+        )
 
-    def predict(self, table: Table | str | Path) -> Predictions:
+    def predict(self, table: Any) -> Predictions:
         """Say the label of each row of a table or of the file it stands in.
 
         Parameters
         ----------
-        table : Table, str or Path
+        table : Table, str, Path, or frame
+            A frame of pandas, polars or pyarrow has the columns of the table that the model was fitted to.
 
         Returns
         -------
@@ -178,11 +200,15 @@ class TableModel:
             n_isolated=n_isolated,
         )
 
-    def transform(self, table: Table | str | Path) -> np.ndarray:
-        """Features (n, r) of the rows of a table or file, for a linear model of one's own."""
+    def transform(self, table: Any) -> np.ndarray:
+        """Features (n, r) of the rows of a table, file or frame, for a linear model of one's own."""
         return np.asarray(self.classifier.features_.transform(self._points(table)))
 
-    def _points(self, table: Table | str | Path) -> np.ndarray:
+    def _points(self, table: Any) -> np.ndarray:
+        if hasattr(table, "__arrow_c_stream__"):
+            import pyarrow as pa
+
+            table = Table(Path("the frame"), pa.table(table))
         return self.encoder.transform(table if isinstance(table, Table) else self.read(table))
 
 
@@ -229,7 +255,7 @@ def fit_task(
         "expected_accuracy": classifier.expected_accuracy_,
         **(about or {}),
     }
-    model = TableModel(task.encoder, classifier, task.label, remembered)
+    model = TableModel(task.encoder, classifier, task.label, remembered, task.unlabelled)
     return model, list(dict.fromkeys(str(warning.message) for warning in caught))
 
 

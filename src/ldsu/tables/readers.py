@@ -50,6 +50,8 @@ def read_table(
     *,
     labels: str | Path | None = None,
     image_size: tuple[int, ...] | None = None,
+    first_index: int | None = None,
+    n_columns: int | None = None,
     progress: Progress | None = None,
 ) -> Table:
     """Read a user's file or folder of images, whatever its format, or say in a sentence why it cannot be read.
@@ -63,6 +65,8 @@ def read_table(
         with a label for each row. They become the column "label".
     image_size : tuple of int, optional
         (height, width) of the images, and 1 or 3 behind them for grey or coloured ones. Default: as they are.
+    first_index, n_columns : int, optional
+        Of LIBSVM text, as a model was fitted to it. Default: what the file itself says.
     progress : callable, optional
         Called now and then with the number of images read and of all.
 
@@ -85,7 +89,7 @@ def read_table(
     if path.is_dir():
         listed = None if labels is None else file_labels(_read_file(labels))
         return read_images(path, listed, image_size, progress)
-    table = _read_file(path)
+    table = _read_file(path, first_index, n_columns)
     return table if labels is None else with_labels(table, labels, _labels(labels))
 
 
@@ -103,14 +107,14 @@ def _siblings(path: Path) -> Iterator[Path]:
     return path.parent.iterdir() if path.parent.is_dir() else iter(())
 
 
-def _read_file(path: Path) -> Table:
+def _read_file(path: Path, first_index: int | None = None, n_columns: int | None = None) -> Table:
     """Read a file by the reader of its format."""
     kind = _kind(path)
     if kind != "text":
         return READERS[kind](path)
     data, notes = read_text(path)
     if SUFFIXES.get(_suffix(path)) == "libsvm" or is_libsvm(data):
-        return read_libsvm(path, data, notes)
+        return read_libsvm(path, data, notes, first_index, n_columns)
     return read_separated(path, data, notes)
 
 

@@ -47,6 +47,8 @@ class Table:
         Files of the images, relative to the folder.
     image_shape : tuple of int, optional
         (height, width) of grey images, (height, width, 3) of coloured ones.
+    first_index : int, optional
+        Of LIBSVM text: the index of its first column, 0 or 1.
     label_name : str, optional
         Column of the frame that the format itself says is the label.
     notes : tuple of str
@@ -71,6 +73,7 @@ class Table:
     image_shape: tuple[int, ...] | None = None
     label_name: str | None = None
     notes: tuple[str, ...] = ()
+    first_index: int | None = None
 
     def __post_init__(self) -> None:
         if self.frame is None and self.matrix is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
             _write_separated(columns, file, "," if suffix == ".csv" else "\t")
     elif suffix == ".npz":
         with replacing(path) as file:
-            np.savez_compressed(file, allow_pickle=False, **{name: _plain(values) for name, values in columns.items()})
+            _write_npz(columns, file)
     else:
         _write_arrow(columns, path, suffix)
 
@@ -47,6 +48,14 @@ def _write_separated(columns: Mapping[str, Any], file: Any, separator: str) -> N
     writer = csv.writer(file, delimiter=separator, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*(_listed(values) for values in columns.values()), strict=True))
+
+
+def _write_npz(columns: Mapping[str, Any], file: IO[bytes]) -> None:
+    # Not np.savez, which takes columns called "file" or "allow_pickle" for arguments of its own.
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, values in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _plain(values), allow_pickle=False)
 
 
 def _listed(values: Any) -> Any:

@@ -44,8 +44,14 @@ def _libsvm_lines(data: bytes) -> Iterator[str]:
     return (line.partition("#")[0] for line in io.TextIOWrapper(io.BytesIO(data), "utf-8", errors="replace"))
 
 
-def read_libsvm(path: Path, data: bytes, notes: list[str]) -> Table:
-    """Read lines of a label and of pairs index:value, as a sparse matrix and the column "label"."""
+def read_libsvm(
+    path: Path, data: bytes, notes: list[str], first_index: int | None = None, n_columns: int | None = None
+) -> Table:
+    """Read lines of a label and of pairs index:value, as a sparse matrix and the column "label".
+
+    `first_index` and `n_columns` are those of the file that a model was fitted to. Without them an index 0 somewhere
+    says that the first column is 0, and the largest index how many there are.
+    """
     from sklearn.datasets import load_svmlight_file
 
     pa = import_extra("pyarrow")
@@ -60,13 +66,18 @@ def read_libsvm(path: Path, data: bytes, notes: list[str]) -> Table:
         raise TableError(f"{path.name} has no rows. Give a file with a line for each sample.")
     if matrix.nnz == 0:
         raise TableError(f"{path.name} has labels, but no pair of index and value in any line.")
-    # As scikit-learn's "auto" does: an index 0 somewhere says that the first column is 0.
-    if matrix.indices.min() > 0:
-        matrix = matrix[:, 1:]
-        notes.append("The indices of its columns start at 1.")
-    else:
-        notes.append("The indices of its columns start at 0.")
+    lowest = int(matrix.indices.min())
+    if first_index is None:
+        first_index = min(lowest, 1)
+        notes.append(f"The indices of its columns start at {first_index}.")
+    elif lowest < first_index:
+        raise TableError(
+            f"{path.name} has an index {lowest}, but the model was fitted to indices from {first_index} on."
+        )
+    matrix = matrix[:, first_index:]
     n = matrix.shape[0]
+    if n_columns is not None and matrix.shape[1] < n_columns:
+        matrix = scipy.sparse.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=(n, n_columns))
     lines: Sequence[int] = range(1, n + 1)
     if data.count(b"\n") + (not data.endswith(b"\n")) != n:
         lines = [line for line, text in enumerate(_libsvm_lines(data), 1) if text.strip()]
@@ -77,6 +88,7 @@ def read_libsvm(path: Path, data: bytes, notes: list[str]) -> Table:
         lines=lines if len(lines) == n else None,
         label_name="label",
         notes=tuple(notes),
+        first_index=first_index,
     )
 
 

@@ -19,7 +19,7 @@ from ldsu.tables.table import Table, TableError, count, import_extra, readable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NA_MARKERS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-", "#N/A")
+NA_MARKERS = ("",)
 # Separated text is read in blocks, and a line must fit into one.
 BLOCK, LONGEST_LINE = 2**22, 2**26
 SAMPLE_LINES = 200
@@ -33,6 +33,8 @@ FRACTIONS = {
     ",": r"^[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$",
 }
 SOMETHING = re.compile(rb"\S")
+# Blanks that may stand around a value, and quotation marks with nothing between them.
+BLANKS = re.compile(rb'[ "\t\v\f]')
 # Fewer numbers than this in sequence (0, 1) may well be a row; more of them are what a program names columns by.
 FEWEST_NUMBERED = 3
 # Ends the lines given to `csv`: where a quotation mark is not closed, it becomes part of a value.
@@ -232,7 +234,7 @@ def _lines(
 
 def _cleaned(frame: pa.Table, data: bytes) -> pa.Table:
     """Values without blanks around them, and null where nothing but quotation marks is left."""
-    if b" " in data or b'"' in data:
+    if not data.isascii() or BLANKS.search(data):
         for place, column in enumerate(frame.columns):
             if _is_padded(column):
                 frame = frame.set_column(place, frame.column_names[place], _bare(column))
@@ -240,9 +242,9 @@ def _cleaned(frame: pa.Table, data: bytes) -> pa.Table:
 
 
 def _is_padded(column: pa.ChunkedArray) -> bool:
-    """Whether a value begins or ends with a blank, or is empty."""
+    """Whether a value begins or ends with a blank of any kind, or is empty."""
     compute = import_extra("pyarrow.compute")
-    signs = (compute.equal(column, ""), compute.starts_with(column, " "), compute.ends_with(column, " "))
+    signs = (compute.equal(column, ""), compute.not_equal(compute.utf8_trim_whitespace(column), column))
     return any(compute.any(sign).as_py() for sign in signs)
 
 

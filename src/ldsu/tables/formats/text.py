@@ -41,7 +41,10 @@ def read_text(path: Path) -> tuple[bytes, list[str]]:
         return data, []
     if CONTROL.search(data, 0, SAMPLE_CHARACTERS):
         raise TableError(f"{path.name} is not text, but binary. These can be read: {READABLE}.")
-    return data.decode("latin-1").encode(), ["Read as latin-1, because it is not UTF-8."]
+    try:
+        return data.decode("cp1252").encode(), ["Read as Windows-1252, because it is not UTF-8."]
+    except UnicodeDecodeError:  # five bytes mean nothing there
+        return data.decode("latin-1").encode(), ["Read as latin-1, because it is not UTF-8."]
 
 
 def _unpacked(path: Path) -> bytes:
