@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Small matrices are faster on one thread each; pytest-xdist uses the cores.
 TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-all lint format docs bench clean
+.PHONY: help demo test test-all fuzz audit test-versions lint format docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -20,6 +20,15 @@ test: $(READY) ## the tests, doctests included
 
 test-all: $(READY) ## the tests and the slow checks on real data
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m ""
+
+fuzz: $(READY) ## 10,000 generated inputs and files over all estimators and readers (about 12 minutes)
+	LDSU_FUZZ=full $(TEST_ENV) $(BIN)/python -m pytest -n auto tests/fuzz
+
+audit: ## ask the public list of known vulnerabilities about the locked versions (needs the network)
+	ci/audit.sh
+
+test-versions: ## the tests on the oldest and the newest versions, Python 3.11 to 3.13 where they are installed
+	ci/versions.sh
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -90,7 +90,7 @@ def by_pyarrow(module: Any, path: Path, is_number: bool) -> Any:
 
 
 def by_polars(module: Any, path: Path, is_number: bool) -> Any:
-    frame = module.read_csv(path, infer_schema=False, null_values=MISSING)
+    frame = module.read_csv(path, infer_schema_length=0, null_values=MISSING)
     return frame.cast(module.Float64).to_numpy() if is_number else frame
 
 

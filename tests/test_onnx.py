@@ -196,7 +196,7 @@ def test_a_single_column_keeps_double_precision(kernel):
 
 
 def test_sparse_points_are_made_dense(monkeypatch):
-    X = scipy.sparse.random_array((60, 30), density=0.2, format="csr", rng=np.random.default_rng(0))
+    X = scipy.sparse.random_array((60, 30), density=0.2, format="csr", random_state=np.random.default_rng(0))
     model = LDSU().fit(X, np.where(np.arange(60) < 9, np.arange(60) % 3, -1))
     assert_close(run(model, X.toarray())["features"], model.transform(X))
     monkeypatch.setattr("ldsu.memory.available_memory", lambda: 1000)

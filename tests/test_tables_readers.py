@@ -17,6 +17,7 @@ import scipy.sparse
 from ldsu.tables import Table, TableError, read_table
 
 pa = pytest.importorskip("pyarrow")
+arrow_csv = pytest.importorskip("pyarrow.csv")
 feather = pytest.importorskip("pyarrow.feather")
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -727,3 +728,21 @@ def test_real_archives_are_read(name, real_data):
     np.testing.assert_array_equal(table.matrix, expected)
     assert columns(table)["y"] == y.tolist()
     assert table.label_name == "y"
+
+
+@pytest.mark.parametrize(
+    ("version", "threads"), [("17.0.0", False), ("22.0.0", False), ("23.0.1", True), ("26.0.1", True)]
+)
+def test_threads_read_text_only_where_a_wrong_line_cannot_make_them_wait_for_ever(version, threads, read, monkeypatch):
+    # A few hundred files with a wrong line, read one after the other in a process, stop it for good before 23.
+    used = []
+    read_csv = arrow_csv.read_csv
+
+    def noted(data, *, read_options, **options):
+        used.append(read_options.use_threads)
+        return read_csv(data, read_options=read_options, **options)
+
+    monkeypatch.setattr(arrow_csv, "read_csv", noted)
+    monkeypatch.setattr(pa, "__version__", version)
+    assert columns(read("t.csv", b"a,b\n1,2\n")) == {"a": ["1"], "b": ["2"]}
+    assert used == [threads]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+import threadpoolctl
 from joblib import Parallel, delayed
 from sklearn.utils import gen_batches
 from threadpoolctl import threadpool_limits
@@ -25,6 +26,9 @@ from ldsu.memory import BLOCK_BYTES, available_memory
 _limit_lock = threading.Lock()
 _limits: list[Any] = []
 _users = 0
+_filters_lock = threading.Lock()
+_filters: list[Any] = []
+_filter_users = 0
 
 
 @contextmanager
@@ -41,7 +45,38 @@ def one_blas_thread() -> Iterator[None]:
         with _limit_lock:
             _users -= 1
             if _users == 0:
+                # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
+                _let_any_thread_limit()
                 _limits.pop().restore_original_limits()
+                _let_any_thread_limit()
+
+
+def _let_any_thread_limit() -> None:
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+@contextmanager
+def ignoring_warnings(message: str = "") -> Iterator[None]:
+    """Ignore warnings that begin with `message`; the last of several threads to leave restores what was before.
+
+    `warnings.catch_warnings` alone would not: of two threads, the one that leaves last puts back what the other set.
+    """
+    global _filter_users
+    with _filters_lock:
+        if _filter_users == 0:
+            _filters.append(warnings.catch_warnings())
+            _filters[0].__enter__()
+        _filter_users += 1
+        warnings.filterwarnings("ignore", message=message)
+    try:
+        yield
+    finally:
+        with _filters_lock:
+            _filter_users -= 1
+            if _filter_users == 0:
+                _filters.pop().__exit__(None, None, None)
 
 
 class Arrays:
@@ -99,7 +134,9 @@ class Arrays:
         Divide and conquer ("evd"), the fastest of LAPACK's drivers for all pairs at every size measured.
         """
         try:
-            return scipy.linalg.eigh(A, driver="evd", overwrite_a=True, check_finite=False)
+            # SciPy 1.12 sets too little workspace aside for "evd" of a single number.
+            driver = "evd" if A.shape[0] > 1 else "ev"
+            return scipy.linalg.eigh(A, driver=driver, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError as error:
             raise _not_decomposed(A, error) from error
 
@@ -132,8 +169,9 @@ class Arrays:
     def lu_solve(self, A: Any, T: Any) -> Any:
         """``A^-1 T`` for any square A in C order; both may be overwritten. Where A is singular, not finite."""
         # The transpose of a C-ordered matrix is what LAPACK reads without a copy; trans=1 undoes it.
-        factor = scipy.linalg.lu_factor(A.T, overwrite_a=True, check_finite=False)
-        return scipy.linalg.lu_solve(factor, T, trans=1, overwrite_b=True, check_finite=False)
+        # LAPACK itself: `lu_factor` warns of a singular A, which callers see by the answer.
+        lu, pivots, _ = scipy.linalg.lapack.get_lapack_funcs("getrf", (A,))(A.T, overwrite_a=True)
+        return scipy.linalg.lu_solve((lu, pivots), T, trans=1, overwrite_b=True, check_finite=False)
 
 
 def _not_decomposed(A: Any, error: Exception) -> ValueError:
@@ -188,8 +226,7 @@ class TorchArrays(Arrays):
 
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:
         """Sparse matrix, by rows, from triplets; entries of one place are added."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse")  # "in beta", "invariant checks": nothing to act on
+        with ignoring_warnings("Sparse"):  # "in beta", "invariant checks": nothing to act on
             places = self.xp.stack([rows, columns])
             return self.xp.sparse_coo_tensor(places, values, shape).coalesce().to_sparse_csr()
 

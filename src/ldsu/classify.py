@@ -29,6 +29,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 
+from ldsu.arrays import ignoring_warnings
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import LABELS_TO_CHOOSE, NOISE
@@ -191,9 +192,8 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
         # A kernel or distance matrix has a column for each training row, and so has what predict is given.
         self._columns = rows if get_tags(self.estimator).input_tags.pairwise else None
         labelled_X = self._select(X if rows.size == codes.size else _safe_indexing(X, rows))
-        with warnings.catch_warnings():
-            # One label a class is not "a regression problem".
-            warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
+        # One label a class is not "a regression problem".
+        with ignoring_warnings("The number of unique classes is greater than 50%"):
             self.estimator_ = clone(self.estimator).fit(labelled_X, classes[codes[rows]], **arguments)
         self.classes_ = self.estimator_.classes_
         for name in ("n_features_in_", "feature_names_in_"):
@@ -500,7 +500,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Z = self._scaled_features(X)
         probabilities = self._probabilities(Z)
         ascending = np.sort(probabilities, axis=1)
-        deeper = np.searchsorted(self._lengths, _row_lengths(Z), side="right")
+        # A training row lies as far out as itself, however many threads summed it up.
+        deeper = np.searchsorted(self._lengths, _row_lengths(Z) * (1 + 1e-9), side="right")
         confidence = Confidence(ascending[:, -1] - ascending[:, -2], deeper / self._lengths.size)
         return probabilities, confidence, int(self._isolated(Z).sum())
 

@@ -158,7 +158,8 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
         distances = euclidean_distances(shifted(X, column_means(X)), squared=True)
     pairs = squareform(distances, checks=False).astype(np.float64)
     typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
-    return float(scale / (2 * typical)) if typical > 0 else float(scale)
+    with np.errstate(over="ignore"):  # `settle_kernel` refuses what is not finite
+        return float(scale / (2 * typical)) if typical > 0 else float(scale)
 
 
 def _product_kernel(kernel: Kernel, X: Any, Y: Any, xp: Any) -> Any:

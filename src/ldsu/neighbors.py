@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
-from ldsu.arrays import CPU, Arrays
+from ldsu.arrays import CPU, Arrays, one_blas_thread
 from ldsu.cells import CellIndex, cell_index, cell_neighbors
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
 from ldsu.memory import BLOCK_BYTES
@@ -33,7 +33,8 @@ def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
     if n_neighbors == 0:
         return np.empty((n, 0)), np.empty((n, 0), dtype=np.int64)
     search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(shifted(X, column_means(X)))
-    distances, indices = search.kneighbors()
+    with one_blas_thread():  # it limits BLAS itself, but in several threads at once does not restore it
+        distances, indices = search.kneighbors()
     return np.asarray(distances, dtype=np.float64) ** 2, indices.astype(np.int64, copy=False)
 
 
@@ -90,7 +91,8 @@ class NeighborIndex:
             return self._on_device(points, arrays.put(Q), k, arrays, exclude_self=False)
         if self.cells is None:
             search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(self.X)
-            return search.kneighbors(Q, return_distance=False).astype(np.int64, copy=False)
+            with one_blas_thread():  # as in `input_neighbors`
+                return search.kneighbors(Q, return_distance=False).astype(np.int64, copy=False)
         return cell_neighbors(self.cells, self.X, Q, k)[1]
 
     def _on_device(self, points: Any, Q: Any, k: int, arrays: Arrays, *, exclude_self: bool) -> Any:

@@ -408,10 +408,7 @@ def _classifier(graph: Graph, model: LDSUClassifier, x: str) -> dict[str, str]:
     outputs = {"label": _label(graph, _decided(graph, scores, c), model.classes_)}
     if model.classifier is None:
         probability = _probability(graph, model, Z, scores)
-        two, _ = graph.add("TopK", [probability, graph.constant(np.array([2]))], n_outputs=2, axis=1)
-        first, second = graph.add("Split", [two], n_outputs=2, axis=1)
-        one = graph.constant(np.array([1]))
-        margin = graph.add("Squeeze", [graph.add("Sub", [first, second]), one])
+        margin = _margin(graph, probability, c)
         outputs |= {"probability": probability, "confidence": margin, "familiarity": _familiarity(graph, model, Z)}
     return {**outputs, "scores": scores, "features": features}
 
@@ -429,6 +426,16 @@ def _probability(graph: Graph, model: LDSUClassifier, Z: str, scores: str) -> st
     share = graph.add("Mul", [probability, graph.number(1e-6)])
     nearly = graph.add("Add", [share, graph.number((1 - 1e-6) / c)])
     return str(graph.add("Where", [isolated, nearly, probability]))
+
+
+def _margin(graph: Graph, probability: str, n_classes: int) -> str:
+    """The largest probability of a row less the next one, (n,)."""
+    # TopK would say both, but of a batch without rows it ends the process in onnxruntime 1.17 to 1.20.
+    place = graph.add("ArgMax", [probability], axis=1, keepdims=1)
+    is_first = graph.add("Equal", [graph.constant(np.arange(n_classes)[None]), place])
+    others = graph.add("Where", [is_first, graph.number(-1.0), probability])
+    first, second = (graph.add("ReduceMax", [values], axes=[1], keepdims=0) for values in (probability, others))
+    return str(graph.add("Sub", [first, second]))
 
 
 def _familiarity(graph: Graph, model: LDSUClassifier, Z: str) -> str:

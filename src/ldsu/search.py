@@ -685,9 +685,9 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self._choose(table, metric)
         if self.refit:
             self._say("fitting the best to all rows")
-            start = time.time()
+            start = time.perf_counter()
             self.best_estimator_ = clone(estimator).set_params(**clone(self.best_params_, safe=False)).fit(X, y)
-            self.refit_time_ = time.time() - start
+            self.refit_time_ = time.perf_counter() - start
             for name in ("classes_", "n_features_in_", "feature_names_in_"):
                 if hasattr(self.best_estimator_, name):
                     setattr(self, name, getattr(self.best_estimator_, name))
@@ -738,7 +738,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _shared_result(self, work: FoldWork, model: LDSUClassifier, scorer: Any) -> dict[str, Any] | None:
         """What an ordinary fit and its score give, from shared features."""
-        start = time.time()
+        start = time.perf_counter()
         try:
             features = work.features(model.features)
             if features is None:
@@ -756,10 +756,10 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return {
                 "test_scores": scores,
                 "fit_error": traceback.format_exc(),
-                "fit_time": time.time() - start,
+                "fit_time": time.perf_counter() - start,
                 "score_time": 0.0,
             }
-        fitted_at = time.time()
+        fitted_at = time.perf_counter()
         with work.stages("score"):
             y_test = _safe_split(model, work.X, work.y, work.test, work.train)[1]
             scores = _score(fitted, features.test, y_test, scorer, None, self.error_score)
@@ -767,7 +767,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             "test_scores": scores,
             "fit_error": None,
             "fit_time": fitted_at - start,
-            "score_time": time.time() - fitted_at,
+            "score_time": time.perf_counter() - fitted_at,
         }
 
     def _choose(self, table: GridSearchCV, metric: Any) -> None:

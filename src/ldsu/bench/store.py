@@ -39,6 +39,8 @@ SCHEMA = 1
 # Marks the file as one of ours, in a field of its header that SQLite keeps for this.
 APPLICATION_ID = int.from_bytes(b"LDSU", "big")
 BUSY_SECONDS = 60.0
+# Differs each time the machine starts; Linux has it.
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A claim of another host, whose processes cannot be looked up, is stale after this.
 STALE_SECONDS = 300.0
 
@@ -98,7 +100,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, told from a later one with the same number by its creation time."""
+    """A process, told from a later one with the same number by when it started (see `_started`)."""
 
     pid: int
     started: float
@@ -111,8 +113,9 @@ class Owner:
     def is_alive(self) -> bool:
         """Whether this very process still runs; only for one of this machine."""
         try:
-            process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.started) < 2 and process.status() != psutil.STATUS_ZOMBIE
+            if abs(_started(self.pid) - self.started) >= 2:
+                return False
+            return psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
 
@@ -129,7 +132,8 @@ class Claim(NamedTuple):
 
     def is_live(self, now: float) -> bool:
         """Whether its owner still works on it."""
-        return self.owner.is_alive() if self.here else now - self.heartbeat < STALE_SECONDS
+        # A heartbeat from the future is as old as one from the past: a clock was set.
+        return self.owner.is_alive() if self.here else abs(now - self.heartbeat) < STALE_SECONDS
 
 
 class Store:
@@ -238,6 +242,13 @@ class Store:
             hint = ""
             if name.startswith("SQLITE_CORRUPT"):
                 hint = " The file is damaged: put a copy in its place, or move it away and run again."
+            elif name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
+                hint = (
+                    " Free some space and give the command again: the rows that are in the store stay. "
+                    "Or name a file on another disk with --store."
+                )
+            elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                hint = " Name a file in a folder that can be written with --store."
             raise StoreError(f"The store {self.path} could not be {what}: {error}.{hint}") from error
 
     @contextmanager
@@ -274,7 +285,7 @@ class Store:
 
     def owner(self, pid: int) -> Owner:
         """The process `pid` of this machine, as it stands in claims."""
-        return Owner(pid, psutil.Process(pid).create_time(), self.host)
+        return Owner(pid, _started(pid), self.host)
 
     def bind(self, name: str, text: str, protocol: Mapping[str, Any]) -> None:
         """Keep the store for one experiment, and for one protocol, since rows of two would not compare.
@@ -651,6 +662,20 @@ def without_folders(text: str) -> str:
     for folder in sorted((str(path) for path in folders if path != Path(path.anchor)), key=len, reverse=True):
         text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?:[/\\]|\b)", "", text)
     return text
+
+
+def _started(pid: int) -> float:
+    """When a process started, on a clock that nobody sets: seconds since the machine did, and a number for which time.
+
+    On Linux the creation time that psutil tells moves when the clock is set, and every process would see the others'
+    claims as those of the dead.
+    """
+    try:
+        boot = int(BOOT_ID.read_text()[:4], 16)
+    except (OSError, ValueError):  # elsewhere the system keeps the creation time as it was
+        return float(psutil.Process(pid).create_time())
+    since = psutil.boot_time()  # first: what follows is reckoned from it
+    return float(psutil.Process(pid).create_time() - since + boot * 1e9)
 
 
 def is_writable(path: Path) -> bool:

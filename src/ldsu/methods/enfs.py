@@ -130,9 +130,17 @@ class EnFS(SelectorMixin, BaseEstimator):
         need = 8 * (4 * m * d + 3 * min(m, d) ** 2)
         require_memory(need, f"EnFS on {m} labelled samples of {d} columns", "Use fewer columns or labelled samples.")
         Y = 2 * class_indicator(codes[labelled]).toarray() - 1
-        self.weights_, self.objective_ = minimise_ensemble(
-            dense(X[labelled]).astype(np.float64), Y, self.alpha, self.beta, self.max_iter, self.tol
-        )
+        labelled_X = dense(X[labelled]).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what overflows is named below
+            self.weights_, self.objective_ = minimise_ensemble(
+                labelled_X, Y, self.alpha, self.beta, self.max_iter, self.tol
+            )
+        if not (np.all(np.isfinite(self.weights_)) and np.all(np.isfinite(self.objective_))):
+            raise ValueError(
+                f"EnFS gave infinite weights with alpha={self.alpha:.3g} and beta={self.beta:.3g}, which do not go "
+                f"with values up to {np.abs(labelled_X).max():.3g}. Rescale X, for example with "
+                "sklearn.preprocessing.StandardScaler, or choose alpha and beta nearer to 1."
+            )
         self.n_iter_ = self.objective_.size
         if self.n_iter_ == self.max_iter:
             warnings.warn(
@@ -194,6 +202,8 @@ def minimise_ensemble(
         residuals = [Xc @ w + intercept - Y for w, intercept in zip(W, b, strict=True)]
         hinge = np.maximum(0, -Y * residuals[1])
         history.append(float(np.sum(residuals[0] ** 2) + np.sum(hinge**2) + alpha * np.sum(own) + beta * np.sum(joint)))
+        if not np.isfinite(history[-1]):  # it will not come back, and is the caller's to refuse
+            break
         if len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2]):
             break
     return np.hstack(W), np.array(history)

@@ -72,8 +72,9 @@ class KLPP(KernelFeatures):
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         D2, neighbors = self._neighbors(K, X, self.n_neighbors)
-        t = self.heat_scale * (D2.mean() or 1.0)
-        W = neighbor_weights(neighbors, np.exp(-D2 / t))
+        with np.errstate(over="ignore"):  # weights of 1 and of 0 are what very large and very small scales mean
+            t = max(self.heat_scale * (D2.mean() or 1.0), np.finfo(np.float64).tiny)
+            W = neighbor_weights(neighbors, np.exp(-D2 / t))
         basis = self._basis(K, X)
         B = basis.coordinates
         BLB = B.T @ (graph_laplacian(W) @ B)

@@ -5,12 +5,12 @@ A model that answers otherwise is on a machine, or among versions, where it is n
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from ldsu.arrays import ignoring_warnings
 from ldsu.models.container import Refusal, shown
 from ldsu.models.kinds import Array, Either, Sparse
 from ldsu.models.schema import JSON, Kind, Reader, Writer, schema_of, sound, wrong
@@ -20,6 +20,9 @@ PROBE_ROWS, PROBE_CANDIDATES = 3, 16
 PROBE_TOLERANCE = 1e-6
 # A row's farthest neighbour is no matter of rounding where the next is farther by this share.
 CLEAR = 1e-3
+# Of columns without names, and of rows far from everything. No more is ignored than these: scikit-learn, which changes
+# the filters of warnings whenever it checks an array, may in another thread put back what is set here.
+EXPECTED_WARNINGS = r"X does not have valid feature names|X has feature names|\d+ .* lie far from everything"
 # Steps of a pipeline through which rows can be traced back.
 SCALERS = ("BlockScaler", "StandardScaler")
 
@@ -36,8 +39,7 @@ def probe_rows(model: Any) -> Any:
 def probe_answers(model: Any, rows: Any) -> dict[str, np.ndarray]:
     """Features and scores of rows, as far as a model gives them."""
     _, schema = schema_of(model, "The model")
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of columns without names, of rows far from everything
+    with ignoring_warnings(EXPECTED_WARNINGS), np.errstate(all="ignore"):
         if schema.answers:
             return {name: np.asarray(array, np.float64) for name, array in schema.answers(model, rows).items()}
         found = {}

@@ -17,7 +17,8 @@ def table_to_onnx(model: TableModel) -> Any:
 
     Its inputs are "numbers", doubles (n, p), NaN where a value is missing (of images the pixels, from 0 to 255; of a
     time the days since 1970), and "categories", texts (n, q), empty where a value is missing, without blanks around
-    them, truth values as true and false: the columns in the order that the file's metadata names. Its outputs are those of `ldsu.onnx_export.to_onnx` for an `LDSUClassifier`.
+    them, truth values as true and false: the columns in the order that the file's metadata names. Its outputs are
+    those of `ldsu.onnx_export.to_onnx` for an `LDSUClassifier`.
 
     Parameters
     ----------

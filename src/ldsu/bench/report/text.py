@@ -64,6 +64,7 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
     if summary.runs:
         first, last = summary.runs[0], summary.runs[-1]
         ended = max((run["finished_at"] or 0.0 for run in summary.runs), default=0.0)
+        ended = max(ended, first["started_at"]) if ended else ended  # the clock may have been set back
         count = len(summary.runs)
         found.append(
             ("run", f"{when(first['started_at'])} to {when(ended)}, in {count} part{'s' if count > 1 else ''}")

@@ -54,7 +54,7 @@ def _from_batches(path: Path, schema: Any, batches: Iterator[Any]) -> Table:
     pa = import_extra("pyarrow")
     found: list[Any] = []
     while True:
-        require(path, ARROW_FACTOR * (path.stat().st_size + sum(batch.nbytes for batch in found)))
+        require(path, ARROW_FACTOR * (path.stat().st_size + sum(batch.get_total_buffer_size() for batch in found)))
         with readable(path, "an Arrow file"):
             batch = next(batches, None)
             if batch is None:

@@ -174,7 +174,12 @@ def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str],
     pa, arrow_csv = import_extra("pyarrow"), import_extra("pyarrow.csv")
     return arrow_csv.read_csv(
         pa.py_buffer(data).slice(start),
-        read_options=arrow_csv.ReadOptions(column_names=list(names), block_size=block),
+        read_options=arrow_csv.ReadOptions(
+            column_names=list(names),
+            block_size=block,
+            # Before 23, after a wrong line one of pyarrow's threads may wait for itself, and later reads for that one.
+            use_threads=int(pa.__version__.partition(".")[0]) >= 23,
+        ),
         parse_options=arrow_csv.ParseOptions(
             delimiter=separator,
             newlines_in_values=b'"' in data,
