@@ -37,6 +37,11 @@ from ldsu.datasets import download
 from ldsu.datasets.download import Remote, fetch
 from ldsu.files import WriteError, replacing, require_writable
 
+try:
+    from numpy._core._exceptions import _ArrayMemoryError
+except ImportError:  # NumPy 1
+    from numpy.core._exceptions import _ArrayMemoryError
+
 # Processes are killed and clocks set: on a loaded machine that takes its time.
 pytestmark = pytest.mark.slow
 
@@ -661,7 +666,7 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(mebibytes, tmp_path):
         RuntimeError("can't start new thread"),
         ImportError("x.so: failed to map segment from shared object"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
-        np._core._exceptions._ArrayMemoryError((10**6, 10**6), np.dtype(float)),
+        _ArrayMemoryError((10**6, 10**6), np.dtype(float)),
     ],
     ids=lambda error: type(error).__name__,
 )
