@@ -24,6 +24,21 @@ GRIDS = {
 }
 DEFAULTS = {method: dict(FAMILIES[method].defaults) for method in GRIDS}
 
+# A small experiment as its file has it.
+EXPERIMENT = """
+[protocol]
+repetitions = 1
+labels = [3]
+C = [1.0]
+
+[[data]]
+name = "digits"
+rows = 120
+
+[[method]]
+family = "KPCA"
+"""
+
 
 def row(data="umist", split=0, labels=3, method="KPCA", params="{}", C=1.0, fold=-1, score=0.5, **others):
     """One row of the `cells` table."""

@@ -40,6 +40,18 @@ def few_labels(y, per_class, seed=0):
     return few
 
 
+def refusal(call, *arguments, **options):
+    """The message of the `TableError` that a call raises, which is one line."""
+    from ldsu.tables.table import TableError
+
+    with pytest.raises(TableError) as caught:
+        call(*arguments, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 500
+    return message
+
+
 def load_real_data(name):
     for folder in DATA_FOLDERS:
         if folder and (Path(folder) / name).exists():

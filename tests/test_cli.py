@@ -11,25 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 import ldsu
+from bench_rows import EXPERIMENT
 from ldsu.bench import engine
 from ldsu.bench.cells import Cell, Row, Task
 from ldsu.bench.spec import load_experiment
 from ldsu.bench.store import Store
 from ldsu.cli import cli
-
-EXPERIMENT = """
-[protocol]
-repetitions = 1
-labels = [3]
-C = [1.0]
-
-[[data]]
-name = "digits"
-rows = 120
-
-[[method]]
-family = "KPCA"
-"""
 
 
 def ldsu_command(*arguments, environment=None):

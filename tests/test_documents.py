@@ -13,22 +13,12 @@ import click
 import pytest
 from sklearn.datasets import load_iris
 
+from bench_rows import EXPERIMENT
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += sorted((ROOT / "docs" / "guide").glob("*.md"))
 FENCE = re.compile(r"(<!-- output -->\n)?^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# The experiments that pages name take hours; in their place stands a small one under the same name.
-SMALL = """
-[protocol]
-repetitions = 1
-labels = [3]
-C = [1.0]
-[[data]]
-name = "digits"
-rows = 120
-[[method]]
-family = "KPCA"
-"""
 
 
 def flowers():
@@ -64,7 +54,8 @@ def test_commands_of_a_page_run_in_order_in_an_empty_folder(page, tmp_path):
     pytest.importorskip("onnx", reason="onnx is not installed")
     bash = shutil.which("bash") or pytest.skip("there is no bash")
     (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "table1-quick.toml").write_text(SMALL)
+    # The experiments that pages name take hours; in their place stands a small one under the same name.
+    (tmp_path / "experiments" / "table1-quick.toml").write_text(EXPERIMENT)
     (tmp_path / "table.csv").write_text(flowers())
     environment = {
         **os.environ,

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from conftest import refusal
 from ldsu.tables import TableError, read_table
 
 pytest.importorskip("pyarrow")
@@ -30,15 +31,6 @@ def folder(tmp_path):
         return tmp_path / "photos"
 
     return write
-
-
-def refusal(call, *arguments, **options):
-    with pytest.raises(TableError) as caught:
-        call(*arguments, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 500
-    return message
 
 
 def labels(table):

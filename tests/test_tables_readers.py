@@ -14,6 +14,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
+from conftest import refusal
 from ldsu.tables import Table, TableError, read_table
 
 pa = pytest.importorskip("pyarrow")
@@ -81,16 +82,6 @@ def written(tmp_path):
         return tmp_path / name
 
     return write
-
-
-def refusal(call, *arguments, **options):
-    """The message of a `TableError`, which is one line."""
-    with pytest.raises(TableError) as caught:
-        call(*arguments, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 500
-    return message
 
 
 def columns(table):
@@ -464,7 +455,7 @@ def test_sparse_npz_with_indices_outside_of_it_is_refused(tmp_path):
     damaged = SPARSE.copy()
     damaged.indices[3] = 10**6
     scipy.sparse.save_npz(tmp_path / "t.npz", damaged)
-    refusal(read_table, tmp_path / "t.npz")
+    assert "indices must be <" in refusal(read_table, tmp_path / "t.npz")
 
 
 @pytest.mark.parametrize("name", ["t.npy", "t.npz"])

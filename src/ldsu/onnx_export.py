@@ -145,11 +145,11 @@ class Graph:
             return str(self.add("MatMul", [x, self.constant(1 / by.reshape(1, 1))]))
         return str(self.add("Div", [x, self.constant(by)]))
 
-    def add(self, op: str, inputs: Sequence[str], *, domain: str = "", n_outputs: int = 1, **attributes: Any) -> Any:
-        """Add an operator; gives the name of its output, or a tuple of names where there are several."""
-        names = tuple(self._new(op) for _ in range(n_outputs))
-        self._nodes.append(self.onnx.helper.make_node(op, list(inputs), list(names), domain=domain, **attributes))
-        return names[0] if n_outputs == 1 else names
+    def add(self, op: str, inputs: Sequence[str], *, domain: str = "", **attributes: Any) -> Any:
+        """Add an operator; gives the name of its output."""
+        name = self._new(op)
+        self._nodes.append(self.onnx.helper.make_node(op, list(inputs), [name], domain=domain, **attributes))
+        return name
 
     def cast(self, x: str, dtype: Any) -> str:
         """Values as another type of NumPy's."""

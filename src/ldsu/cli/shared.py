@@ -64,7 +64,7 @@ class OneSentenceGroup(click.Group):
 
 
 def _sentence(error: Exception) -> str | None:
-    """What an error says to the user, or None if it is not meant for him but a fault of ours."""
+    """What an error says to the user, or None if it is not meant for the user but is raised on."""
     said = str(error)
     own_words = type(error) is MemoryError and said
     if not own_words and (
@@ -74,12 +74,10 @@ def _sentence(error: Exception) -> str | None:
     ):
         why = " ".join(said.split()) or "memory ran out"
         return f"{why.rstrip('.')}. Close other programs, raise the memory limit (ulimit -v), or take fewer rows."
-    if isinstance(error, click.exceptions.Exit | BrokenPipeError | NotImplementedError | RecursionError):
+    if isinstance(error, (BrokenPipeError, RuntimeError)):  # a reader gone, click's own exits, faults of ours
         return None
     if isinstance(error, ImportError):
         return said if isinstance(error, ModuleNotFoundError) and "pip install" in said else None
-    if isinstance(error, RuntimeError):
-        return None
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         advice = " Free some space, or write to another disk." if error.errno == errno.ENOSPC else ""
