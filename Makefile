@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Exact versions, checked by their hashes; for other Pythons and systems pip chooses.
+LOCK := ci/requirements-py311.lock
 # Small matrices are faster on one thread each; pytest-xdist uses the cores.
 TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
@@ -22,7 +24,7 @@ test-all: $(READY) ## the tests and the slow checks on real data
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m ""
 
 fuzz: $(READY) ## 10,000 generated inputs and files over all estimators and readers (about 12 minutes)
-	LDSU_FUZZ=full $(TEST_ENV) $(BIN)/python -m pytest -n auto tests/fuzz
+	LDSU_FUZZ=full $(TEST_ENV) $(BIN)/python -m pytest -n auto -m "" tests/fuzz
 
 audit: ## ask the public list of known vulnerabilities about the locked versions (needs the network)
 	ci/audit.sh
@@ -40,7 +42,8 @@ format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 docs: $(READY) ## the documentation site, examples run: site/index.html
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -c 'import sphinx, myst_parser, numpydoc, pydata_sphinx_theme, sphinx_gallery, sphinx_design' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(TEST_ENV) $(BIN)/sphinx-build -W --keep-going --quiet docs site
 	$(BIN)/python docs/check_site.py site
 	@echo "open site/index.html"
@@ -62,12 +65,18 @@ bench: $(READY) ## measure, and write rows under benchmarks/results and a chart 
 	$(BIN)/python benchmarks/encoding.py
 	$(BIN)/python benchmarks/readers.py
 	$(BIN)/python benchmarks/own.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/load.py
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "ldsu needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) or sys.platform != "linux")'; then \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK) && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	fi
 	@touch $@
 
 clean: ## remove the environment and everything generated

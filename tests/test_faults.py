@@ -42,9 +42,6 @@ try:
 except ImportError:  # NumPy 1
     from numpy.core._exceptions import _ArrayMemoryError
 
-# Processes are killed and clocks set: on a loaded machine that takes its time.
-pytestmark = pytest.mark.slow
-
 TESTS = Path(__file__).parent
 ENVIRONMENT = os.environ | {
     "OPENBLAS_NUM_THREADS": "1",
@@ -731,7 +728,8 @@ assert [path.name for path in Path({str(output.parent)!r}).iterdir()] == [{outpu
         assert len(output.read_text().splitlines()) == 301
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [20])
 def test_a_comparison_ended_by_a_signal_leaves_no_process_and_a_sound_store(times, own, tmp_path):
     out = tmp_path / "out"
     arguments = ["compare", str(own / "table.csv"), "--label", "kind", "--out", str(out), "-j", "1"]
@@ -852,7 +850,9 @@ def test_no_time_is_negative_though_the_clock_goes_back(tmp_path, monkeypatch, c
     done = runner.run(fake_engine.experiment(repetitions=1), path, engine="fake_engine", jobs=1)
     assert done.exit_code == 0
     assert done.seconds >= 0
-    assert "computed in less than a second" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "computed in" in said
+    assert "computed in -" not in said
     shown = call("bench", "status", "--store", path)
     assert shown.exit_code == 0
     assert "less than a second ago" in shown.output

@@ -58,6 +58,7 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("encoding", ["--tiny", "--splits", 1, "--labels", 3]),
         ("readers", ["--tiny"]),
         ("own", ["--draws", 1, "--tables", "tickets (made up), CSV with text"]),
+        ("load", ["--rows", 100, "--transforms", 20, "--model-rows", 60, "--fits", 10]),
         ("search", ["--rows", 200, "--grid-part", 0.0005, "--sample", 2]),
     ],
 )
