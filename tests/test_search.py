@@ -376,6 +376,17 @@ def test_default_folds_follow_the_rarest_class():
         LDSUSearch().fit(*small_digits(1))
 
 
+def test_a_number_of_folds_folds_the_labelled_rows_whatever_marks_the_others():
+    X, y = load_iris(return_X_y=True)
+    few = np.array([f"kind {label}" for label in y], dtype=object)
+    few[np.arange(150) % 10 != 0] = None
+    grid = {"features__strength": [1.0, 100.0]}
+    counted = LDSUSearch(param_grid=grid, cv=2).fit(X, few)
+    named = LDSUSearch(param_grid=grid, cv=FewLabelKFold(2)).fit(X, few)
+    np.testing.assert_array_equal(counted.cv_results_["mean_test_score"], named.cv_results_["mean_test_score"])
+    assert counted.n_splits_ == 2
+
+
 def test_memory_is_said_before_it_is_taken(monkeypatch):
     monkeypatch.setattr("ldsu.memory.available_memory", lambda: 10**5)
     with pytest.raises(MemoryError, match="LDSUSearch for 120 samples needs about"):

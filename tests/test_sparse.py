@@ -107,7 +107,7 @@ def test_landmark_features_leave_a_positive_semi_definite_residual():
 def test_landmarks_are_the_labelled_samples_and_others():
     codes = np.full(500, -1)
     codes[[3, 100, 400]] = [0, 1, 0]
-    landmarks, m = choose_landmarks(np.zeros((500, 2)), codes, 20, np.random.default_rng(0))
+    landmarks, m = choose_landmarks(codes, 20, np.random.default_rng(0))
     assert m == 3
     assert landmarks[:3].tolist() == [3, 100, 400]
     assert np.unique(landmarks).size == 23
@@ -115,7 +115,7 @@ def test_landmarks_are_the_labelled_samples_and_others():
 
 def test_many_labelled_samples_give_landmarks_class_by_class():
     codes = np.repeat([0, 1], [5000, 200])
-    landmarks, m = choose_landmarks(np.zeros((5200, 1)), codes, 0, np.random.default_rng(0))
+    landmarks, m = choose_landmarks(codes, 0, np.random.default_rng(0))
     assert m == landmarks.size == MOST_LABELLED
     assert np.bincount(codes[landmarks]).tolist() == [800, 200]
 

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from conftest import few_labels
 from ldsu import LDSU
 from ldsu.landmarks import choose_landmarks
+from ldsu.precision import random_ranks
 from ldsu.solvers.sparse_spectrum import BLOCK, MOST_PAIRS, graph_components
 
 NOISE = 0.3
@@ -41,8 +42,8 @@ def slow_precision(X, codes, gamma, n_landmarks, s, seed=0):
     """K^-1 of the sparse solver, entry by entry: landmarks, and each point given its s nearest earlier ones."""
     n = X.shape[0]
     rng = np.random.default_rng(seed)
-    landmarks, _ = choose_landmarks(X, codes, n_landmarks, rng)
-    rank = rng.permutation(n)
+    landmarks, _ = choose_landmarks(codes, n_landmarks, rng)
+    rank = random_ranks(np.arange(n), seed)
     D2 = np.array([[np.sum((a - b) ** 2) for b in X] for a in X])
     K = np.exp(-gamma * D2)
     K_nz = K[:, landmarks]

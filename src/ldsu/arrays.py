@@ -80,9 +80,10 @@ def ignoring_warnings(message: str = "") -> Iterator[None]:
 
 
 class Arrays:
-    """NumPy and SciPy, work split over threads."""
+    """NumPy and SciPy, work split over threads: as many as there are cores, or `n_jobs`."""
 
     xp: Any = np
+    n_jobs: int = -1
     # Memory of a block of rows, and of right-hand sides that are solved together: one block for each thread.
     block_bytes = BLOCK_BYTES // 2
     columns = 32
@@ -110,7 +111,9 @@ class Arrays:
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part. The threads are the parts': BLAS keeps to one within each."""
         with one_blas_thread():
-            return list(Parallel(n_jobs=-1, backend="threading")(delayed(function)(part) for part in parts))
+            if self.n_jobs == 1:
+                return [function(part) for part in parts]
+            return list(Parallel(n_jobs=self.n_jobs, backend="threading")(delayed(function)(part) for part in parts))
 
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:
         """Sparse matrix, by rows, from triplets; entries of one place are added."""
@@ -278,7 +281,15 @@ class TorchArrays(Arrays):
         return self.xp.linalg.lu_solve(factor, pivots, T)
 
 
+class OneThread(Arrays):
+    """NumPy and SciPy on one thread, for work that is one of many parts already."""
+
+    n_jobs = 1
+    block_bytes = BLOCK_BYTES // 4
+
+
 CPU = Arrays()
+ONE = OneThread()
 DEVICES = ("cpu", "cuda", "torch")
 
 

@@ -284,6 +284,11 @@ def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
     return probabilities
 
 
+def certainties(scores: np.ndarray, sharpness: float) -> np.ndarray:
+    """Probability of the class predicted for each row, from scores (q, c) or (q, 1)."""
+    return _softmax(scores, sharpness).max(axis=1)
+
+
 class Confidence(NamedTuple):
     """Two reasons to doubt a predicted label.
 
@@ -415,7 +420,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         predicted = self._decide(scores)
         if self.classifier is None:
             kept = float(np.mean(predicted[asked] == first)) if asked.size else 1.0
-            self._scale_probabilities(scores, codes, kept)
+            rows = scores[codes < 0] if np.any(codes < 0) else scores
+            self._scale_probabilities(lambda sharpness: float(certainties(rows, sharpness).mean()), codes, kept)
         unlabelled = codes < 0
         self._warn_of_isolated(Z[unlabelled], "unlabelled training row(s)")
         self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
@@ -437,7 +443,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         scores : ndarray of shape (q, c), or (q,) for two classes, positive for the second
         """
         check_is_fitted(self)
-        scores = self._scores(self._scaled_features(X))
+        return self._decisions(self._scaled_features(X))
+
+    def _decisions(self, Z: Any) -> np.ndarray:
+        """Scores of the classes for scaled features."""
+        scores = self._scores(Z)
         if scores.shape[1] == 1:
             return scores[:, 0]
         if self.classifier is not None:
@@ -544,10 +554,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             self.classifier_ = clone(ridge).fit(Z_some, targets, sample_weight=weights)
         return rows, first
 
-    def _scale_probabilities(self, scores: np.ndarray, codes: np.ndarray, kept: float) -> None:
+    def _scale_probabilities(self, certainty: Callable[[float], float], codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which unlabelled rows are, on average, as sure as they are right.
 
-        `kept` is the share of labels that refinement left as they were.
+        `certainty` gives the mean probability of the class predicted for a factor, `kept` is the share of labels that
+        refinement left as they were.
         """
         selection = getattr(self.features_, "selection_", None)
         # Labels left out are foretold from fewer labels and without refinement, which matters less the more there are.
@@ -556,10 +567,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.expected_accuracy_ = doubt * BELIEVED * kept + (1 - doubt) * left_out
         c = self.classes_.size
         wanted = float(np.clip(self.expected_accuracy_, 1.05 / c, SURE))
-        rows = scores[codes < 0] if np.any(codes < 0) else scores
 
         def surplus(exponent: float) -> float:
-            return float(_softmax(rows, np.exp(exponent)).max(axis=1).mean()) - wanted
+            return certainty(float(np.exp(exponent))) - wanted
 
         low, high = -20.0, 20.0
         inside = surplus(low) < 0 < surplus(high)
@@ -577,12 +587,15 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return _row_lengths(Z) < ISOLATED * float(np.median(self._lengths))
 
     def _warn_of_isolated(self, Z: Any, what: str) -> None:
-        count = int(self._isolated(Z).sum())
+        self._warn_of_count(int(self._isolated(Z).sum()), what, stacklevel=4)
+
+    @staticmethod
+    def _warn_of_count(count: int, what: str, stacklevel: int = 3) -> None:
         if count:
             warnings.warn(
                 f"{count} {what} lie far from everything the features were learned from: their labels are guesses. "
                 "`confidence` tells which.",
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
     def _raw_scores(self, Z: np.ndarray) -> np.ndarray:

@@ -98,6 +98,15 @@ def labelled_in_turn(codes: np.ndarray, most: int, rng: np.random.Generator) -> 
     return np.sort(labelled[np.argsort(turn, kind="stable")[:most]])
 
 
+def others_at_random(n: int, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """So many of the rows 0 ... n - 1 that are not among `rows`, at random and ascending; fewer where there are fewer.
+
+    Time and memory are those of the rows drawn, not of n.
+    """
+    drawn = rng.choice(n, min(n, count + rows.size), replace=False)
+    return np.sort(drawn[~np.isin(drawn, rows)][:count])
+
+
 def _check_whole_numbers(values: np.ndarray) -> None:
     # scikit-learn's own check warns of "a regression problem" where most classes have one label: the usual case here.
     if not np.all(np.isfinite(values)):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ldsu.arrays import Arrays
-from ldsu.labels import labelled_in_turn
+from ldsu.labels import labelled_in_turn, others_at_random
 
 # Of the labelled points so many become landmarks, the classes in turn.
 MOST_LABELLED = 1000
@@ -33,14 +33,11 @@ def settle_n_directions(n: int) -> int:
     return max(LEAST_DIRECTIONS, LANDMARK_BUDGET // n)
 
 
-def choose_landmarks(
-    X: np.ndarray, codes: np.ndarray, n_added: int, rng: np.random.Generator
-) -> tuple[np.ndarray, int]:
+def choose_landmarks(codes: np.ndarray, n_added: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
     """Take the labelled points as landmarks, and add others at random.
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
     codes : ndarray of shape (n,)
         Class numbers, -1 where unlabelled.
     n_added : int
@@ -50,14 +47,12 @@ def choose_landmarks(
     Returns
     -------
     landmarks : ndarray of int
-        Rows of X, the labelled ones first. Of more than 1,000 labelled points the classes give in turn.
+        Row numbers, the labelled ones first. Of more than 1,000 labelled points the classes give in turn.
     n_labelled : int
         How many of them are labelled.
     """
     labelled = labelled_in_turn(codes, MOST_LABELLED, rng)
-    n_added = max(n_added, 0 if labelled.size else 1)
-    others = np.setdiff1d(np.arange(X.shape[0]), labelled, assume_unique=True)
-    added = np.sort(rng.choice(others, min(n_added, others.size), replace=False))
+    added = others_at_random(codes.size, labelled, max(n_added, 0 if labelled.size else 1), rng)
     return np.concatenate([labelled, added]), labelled.size
 
 

@@ -100,7 +100,12 @@ class NeighborIndex:
         return search(points, Q, k, exclude_self, arrays.xp)[1]
 
 
-def neighbor_index(X: np.ndarray, arrays: Arrays = CPU) -> tuple[NeighborIndex, np.ndarray]:
+def searches_cells(n: int, search: str) -> bool:
+    """Whether the neighbours of n rows are sought in the cells around ("cells"), or among all rows ("exact")."""
+    return n > EXACT_ROWS if search == "auto" else search == "cells"
+
+
+def neighbor_index(X: np.ndarray, arrays: Arrays = CPU, search: str = "auto") -> tuple[NeighborIndex, np.ndarray]:
     """Prepare the search among the rows of X (n x d), sorted so that near rows lie near each other in memory.
 
     Returns
@@ -111,7 +116,7 @@ def neighbor_index(X: np.ndarray, arrays: Arrays = CPU) -> tuple[NeighborIndex, 
         As they came where all pairs are compared, and cell by cell else.
     """
     n = X.shape[0]
-    if arrays.xp is not np or n <= EXACT_ROWS:
+    if arrays.xp is not np or not searches_cells(n, search):
         return NeighborIndex(X, None), np.arange(n)
     cells = cell_index(X)
     return NeighborIndex(X[cells.order], replace(cells, order=np.arange(n))), cells.order

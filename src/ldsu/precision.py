@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ldsu.arrays import Arrays
 
 # Copies of a sample make a set's matrix singular without some noise.
 LEAST_NUGGET = 1e-12
+
+
+def random_ranks(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Numbers (int64) that put rows in a random order, each from the row's number alone (splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = rows.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return (z >> np.uint64(1)).astype(np.int64)
 
 
 def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> Any:
@@ -17,8 +29,8 @@ def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> A
     ----------
     neighbors : int array of shape (n, l)
         Nearest first.
-    rank : int array of shape (n,)
-        Places of the points in the order.
+    rank : int array of shape (n or more,)
+        Places in the order of the points, and of others after them that are listed.
     size : int
         s, how many to keep.
 
@@ -32,7 +44,7 @@ def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> A
     sets = xp.empty_like(neighbors[:, : min(size, listed)])
     own = arrays.put(range(n))[:, None]
     sets[:] = own
-    before = rank[neighbors] < rank[:, None]
+    before = rank[neighbors] < rank[:n, None]
     place = xp.cumsum(before, axis=1) - 1
     kept = before & (place < sets.shape[1])
     sets[(own + 0 * neighbors)[kept], place[kept]] = neighbors[kept]
@@ -76,6 +88,8 @@ def conditional(Y: Any, P: Any, lacking: Any, gamma: float, nugget: float, array
 
 def residual_factor(X: Any, P: Any, sets: Any, gamma: float, nugget: float, arrays: Arrays) -> tuple[Any, Any, Any]:
     """G with ``R^-1 = G^T G`` approximately: row i is the point less what its set tells of it, over the deviation.
+
+    The first n rows of X (n or more x d) and of its landmark features P are the points of the sets (n x s).
 
     Returns
     -------

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -517,7 +517,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Lists of values by parameter, named as `GridSearchCV` takes them: `features__lam`, `classifier__alpha`,
         `standardize_scores`. None tries four values of `features__strength` and two of `features__clique_size`.
     cv : int, splitter or iterable, default=None
-        None is ``FewLabelKFold(5)``, with fewer folds where a class has fewer labels.
+        A number n is ``FewLabelKFold(n)``; None that of 5, with fewer folds where a class has fewer labels.
     scoring : str, callable, list, tuple or dict, default=None
         None is the accuracy over the labelled rows held out, "map" their mean average precision; otherwise as
         `GridSearchCV` takes it.
@@ -646,7 +646,9 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             self._require_memory(checked, codes, features)
         cv = self.cv
         if cv is None:
-            cv = FewLabelKFold(int(np.clip(class_counts(codes).min(), 2, DEFAULT_SPLITS)))
+            cv = int(np.clip(class_counts(codes).min(), 2, DEFAULT_SPLITS))
+        if isinstance(cv, Integral):  # scikit-learn's folds would take rows without a label for a class of their own
+            cv = FewLabelKFold(int(cv))
         folds = list(check_cv(cv, y, classifier=True).split(X, y))
         stages = Stages(type(self).__name__)
         out = [dict[str, Any]() for _ in range(len(settings) * len(folds))]

@@ -232,7 +232,7 @@ def check_answers(model, found, n):
 def same(first, second):
     assert first.keys() == second.keys()
     for name, answer in first.items():
-        assert np.array_equal(answer, second[name]), name
+        assert np.array_equal(answer, second[name], equal_nan=answer.dtype.kind == "f"), name
 
 
 def memo(value):

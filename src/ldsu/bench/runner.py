@@ -31,6 +31,7 @@ import psutil
 from ldsu.bench.cells import Task
 from ldsu.bench.display import Display, make_display
 from ldsu.bench.progress import Progress, TaskProgress
+from ldsu.bench.remote import slots
 from ldsu.bench.spec import Experiment
 from ldsu.bench.status import Grid, asked, survey
 from ldsu.bench.store import Claim, Count, Owner, Store, StoreError
@@ -103,6 +104,7 @@ def run(
     quiet: bool = False,
     json: bool = False,
     device: str | None = None,
+    dask: str | None = None,
     engine: str = ENGINE,
     command: Sequence[str] | None = None,
 ) -> Summary:
@@ -128,6 +130,9 @@ def run(
         Write one JSON object a line to standard output instead of a display.
     device : str or None
         Where large matrices are multiplied and decomposed, if the engine knows of another place than the processor.
+    dask : str or None
+        Address of a Dask scheduler: tasks are computed on its cluster, as many at a time as it has threads unless
+        `jobs` says otherwise. Its workers need this package, and data sets as this machine has them.
     engine : str
         Module that computes.
     command : sequence of str or None
@@ -139,7 +144,9 @@ def run(
     part, tasks = select(experiment, only, import_module(engine).split_tasks(experiment))
     display = make_display(quiet=quiet, json=json)
     with Store(store_path) as store, _interrupt_on_sigterm():
-        session = _Session(experiment, part, tasks, store, engine, device, display)
+        if dask is not None and jobs is None:
+            jobs = slots(dask)
+        session = _Session(experiment, part, tasks, store, engine, device, display, dask)
         return session.run(jobs, threads, retry, plain_command(command or sys.argv, only))
 
 
@@ -289,7 +296,9 @@ class _Session:
         engine: str,
         device: str | None,
         display: Display,
+        dask: str | None = None,
     ) -> None:
+        self.dask = dask
         self.whole, self.part, self.store, self.device, self.display = whole, part, store, device, display
         self.engine_name, self.engine = engine, import_module(engine)
         weight = {task: float(self.engine.cost_weight(part, task)) for task in tasks}
@@ -415,6 +424,7 @@ class _Session:
             parent=os.getpid(),
             device=self.device,
             cost=cost,
+            dask=self.dask if cost is None else None,
         )
         worker = _Worker(given, threads, self.messages)
         with suppress(psutil.Error):

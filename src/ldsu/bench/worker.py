@@ -23,6 +23,7 @@ from importlib import import_module
 from typing import Any
 
 from ldsu.bench.cells import Cell, Task
+from ldsu.bench.remote import run_on_cluster
 from ldsu.bench.spec import Experiment
 from ldsu.bench.store import Store, StoreError
 
@@ -55,6 +56,8 @@ class Assignment:
         Passed to the engine if it is given.
     cost : tuple or None
         Instead of working on tasks, measure this one cost.
+    dask : str or None
+        Address of a Dask scheduler on whose cluster the tasks are computed.
     """
 
     experiment: Experiment
@@ -66,6 +69,7 @@ class Assignment:
     parent: int
     device: str | None = None
     cost: Any = None
+    dask: str | None = None
 
 
 Say = Callable[..., None]
@@ -109,7 +113,7 @@ def _take(given: Assignment, engine: Any, store: Store, left: list[Task], say: S
 
     for task in left:
         memory, available = 0, None
-        if hasattr(engine, "task_memory"):
+        if hasattr(engine, "task_memory") and given.dask is None:  # on a cluster it is the memory of others
             memory, available = int(engine.task_memory(given.experiment, task)), available_memory()
         try:
             claimed = store.claim(task, memory=memory, available=available)
@@ -131,7 +135,11 @@ def _run(given: Assignment, engine: Any, store: Store, task: Task, say: Say) -> 
     try:
         progress = lambda text: say("doing", task=task, text=text)  # noqa: E731
         options = {} if given.device is None else {"device": given.device}
-        for rows in engine.run_task(given.experiment, task, done.__contains__, progress, **options):
+        if given.dask is None:
+            batches = engine.run_task(given.experiment, task, done.__contains__, progress, **options)
+        else:
+            batches = run_on_cluster(given.dask, given.engine, given.experiment, task, done, progress, options)
+        for rows in batches:
             written = store.add(rows, given.run)
             say("batch", task=task, cells=written, failed=sum(row.error is not None for row in rows))
     except StoreError:

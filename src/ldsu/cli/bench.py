@@ -39,6 +39,7 @@ def _store_option(command: Callable[..., None]) -> Callable[..., None]:
         "ldsu bench run table1 --jobs 4",
         "ldsu bench run table1 --only usps --only yaleb/log:0",
         'ldsu bench run table1 --only "LDSU truncate"',
+        "ldsu bench run table1 --dask tcp://192.0.2.7:8786",
     ),
 )
 @click.argument("file")
@@ -48,6 +49,7 @@ def _store_option(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="Where large matrices are decomposed.  [default: cpu]"
 )
+@click.option("--dask", metavar="ADDRESS", help="Compute on the Dask cluster of the scheduler at this address.")
 @click.option("--retry", is_flag=True, help="Try cells again that ended with an error.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
@@ -57,6 +59,7 @@ def bench_run(
     jobs: int | None,
     only: tuple[str, ...],
     device: str | None,
+    dask: str | None,
     retry: bool,
     quiet: bool,
     as_json: bool,
@@ -65,7 +68,8 @@ def bench_run(
 
     FILE is a TOML file, or the name of one in ./experiments. Stop it with Ctrl-C, or lose power: the same command
     continues where it was. Several runs of one machine may share one store; one that finds all tasks taken waits for
-    the others. On several machines, give each a store of its own, and join them with `ldsu bench merge`.
+    the others. On several machines, give each a store of its own, and join them with `ldsu bench merge`; or let a Dask
+    cluster compute (--dask), whose workers need ldsu and the data sets, and nothing of the store.
 
     Exit code: 0 all cells are there, 1 some failed, 2 wrong usage, 130 interrupted.
     """
@@ -78,6 +82,7 @@ def bench_run(
         jobs=jobs,
         only=only,
         device=device,
+        dask=dask,
         retry=retry,
         quiet=quiet,
         json=as_json,

@@ -126,6 +126,7 @@ def read_task(
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.", show_default=True
 )
+@click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of the scheduler at this address.")
 @click.option("--unequal", is_flag=True, help="Classes are of very unequal size, though their labels may not be.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
 @talk_options
@@ -134,6 +135,7 @@ def fit(
     output: Path | None,
     solver: str,
     device: str,
+    dask: str | None,
     unequal: bool,
     dry_run: bool,
     quiet: bool,
@@ -183,7 +185,7 @@ def fit(
     start = time.perf_counter()
     with talk.working("fitting"):
         model, warnings = fit_task(
-            task, solver=solver, device=device, unequal=unequal, about={"notes": summary["notes"]}
+            task, solver=solver, device=device, unequal=unequal, dask=dask, about={"notes": summary["notes"]}
         )
     seconds = time.perf_counter() - start
     save_model(model, output, about={**model.about, "columns": [list(row) for row in task.encoder.decisions()]})

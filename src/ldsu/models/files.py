@@ -31,7 +31,7 @@ def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] 
     model : estimator
         Fitted: any of `ldsu.METHODS`, `LDSUClassifier`, `LabelledOnly`, `BlockScaler`, `ldsu.tables.TableModel`, a
         scikit-learn `Pipeline` of these, `StandardScaler`, `RidgeClassifier`, `LogisticRegression` or `LinearSVC`.
-        Graphs that ``store_graphs=True`` keeps are not saved.
+        Graphs that ``store_graphs=True`` keeps are not saved. Models of `ldsu.dask` come to this machine first.
     path : path-like
         Written whole or not at all; its folder is made if it is not there.
     about : dict, optional
@@ -53,6 +53,8 @@ def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] 
     """
     if isinstance(model, type):
         raise ValueError(f"{model.__name__} is a class: fit a model first, for example {model.__name__}().fit(X, y).")
+    if hasattr(model, "to_local"):  # one that lies on a cluster
+        model = model.to_local()
     schema_of(model, "The model")
     _check_fitted(model)
     writer = Writer()

@@ -30,6 +30,7 @@ class Settings:
     nugget: float = 0.01
     tol: float = 1e-2
     max_iter: int = 1000
+    neighbor_search: str = "auto"
     seed: int = 0
     device: str = "cpu"
 

@@ -37,7 +37,7 @@ from ldsu.landmarks import (
 )
 from ldsu.local_expansion import LocalExpansion, in_units
 from ldsu.neighbors import cliques, neighbor_index
-from ldsu.precision import conditioning_sets, residual_factor
+from ldsu.precision import conditioning_sets, random_ranks, residual_factor
 from ldsu.progress import Stages
 from ldsu.solvers._seam import Settings, Solution
 from ldsu.solvers.sparse_spectrum import pairs_memory, reason_against_pairs, shifted_strength, truncated_features
@@ -116,20 +116,19 @@ def solve_sparse(
         raise ValueError(f"solver='sparse' cannot do this: {reason}. Use solver='exact'.")
     arrays = arrays_on(settings.device)
     dtype = working_precision(codes, settings)
-    if settings.filter == "tikhonov":
-        usual = settings.tol / max(1.0, weight_of_graphs(codes, settings) / USUAL_STRENGTH)
-        settings = replace(settings, tol=max(usual, min(settings.tol, LEAST_TOLERANCE)))
+    settings = tolerance(codes, settings)
     n = X.shape[0]
-    rng = np.random.default_rng(settings.seed)
     with stages("neighbours"):
         X = dense(X)
         origin = column_means(X)
-        some = shifted(X[:: max(1, n // SPREAD_ROWS)].astype(np.float64), origin)
-        unit = float(np.sqrt(np.mean(some**2))) or 1.0
-        gamma = min(float(kernel.gamma or 0.0) * unit**2, LARGEST_GAMMA)
+        unit = spread(X[rows_for_spread(n)], origin)
+        gamma = gamma_in_units(kernel, unit)
         samples = in_units(X, origin, unit, dtype)
-        index, order = neighbor_index(samples, arrays)
-        samples, codes = index.X, codes[order]
+        index, order = neighbor_index(samples, arrays, settings.neighbor_search)
+        place = np.empty_like(order)  # of each row among the sorted samples
+        place[order] = np.arange(n)
+        landmarks, m = landmarks_of(codes, settings)
+        samples, codes, landmarks = index.X, codes[order], place[landmarks]
         points = arrays.put(samples)
         listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
         neighbors = index.others(min(listed, n - 1), points, arrays)
@@ -138,18 +137,13 @@ def solve_sparse(
         grams = clique_grams(points, members, arrays)
         theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if settings.relative else unit**-2)
         weights = clique_weights(grams, theta, arrays.xp)
-        if not settings.relative:
-            weights *= unit**-2
-        else:
-            weights /= float(weights.reshape(n, -1)[:, :: members.shape[1] + 1].sum()) / n or 1.0
+        weights *= clique_scale(sum_of_diagonals(weights), n, unit, settings)
     with stages("landmarks"):
-        landmarks, m = choose_landmarks(samples, codes, settle_n_landmarks(settings.n_landmarks, n), rng)
-        anchors = landmarks[: max(m, min(settings.min_anchors, landmarks.size))]
-        noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
-        transform = landmark_transform(points[landmarks], gamma, noise, arrays)[:, -settle_n_directions(n) :]
+        anchors = anchors_among(landmarks, m, settings)
+        transform = landmark_directions(points[landmarks], n, gamma, settings, arrays)
         P, nearest = landmark_features(points, points[landmarks], transform, gamma, arrays)
     with stages("factor"):
-        rank = arrays.put(rng.permutation(n))
+        rank = arrays.put(random_ranks(order, settings.seed))
         sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
         factor = residual_factor(points, P, sets, gamma, settings.nugget, arrays)
         joint = settings
@@ -166,14 +160,9 @@ def solve_sparse(
         if settings.filter == "truncate":
             C, local, eigenvalues = arrays.get(W), pairs.V - P @ W, pairs.mu
         else:
-            # S = I + eta P^T M H, of which rounding must not take what is below the identity.
-            p = P.shape[1]
-            S, U = symmetric_eigh(np.eye(p) + arrays.get(_products(MP, H, arrays)))
-            S = np.maximum(S, 1)
-            W = (U / S) @ (U.T @ arrays.get(H[anchors]).astype(np.float64).T)  # (p, anchors)
-            Kt_AA = arrays.get(Z[anchors]).astype(np.float64) + arrays.get(H[anchors]) @ W
-            T, eigenvalues = _anchored_directions(Kt_AA, settings, dtype)
-            C = W @ T
+            T, C, eigenvalues = anchored_features(
+                arrays.get(products(MP, H, arrays)), arrays.get(Z[anchors]), arrays.get(H[anchors]), settings, dtype
+            )
             local = Z @ arrays.put(T, dtype) + (H - P) @ arrays.put(C, dtype)
         feature_map = LocalExpansion(
             origin=origin,
@@ -199,7 +188,7 @@ def solve_sparse(
         theta=theta * unit**2,
         iterations=iterations,
         residual=residual,
-        neighbors=_in_given_order(arrays.get(neighbors), order),
+        neighbors=in_given_order(arrays.get(neighbors), order),
     )
 
 
@@ -210,14 +199,92 @@ def _indicators(codes: np.ndarray, arrays: Arrays, dtype: str) -> tuple[Any, Any
     return arrays.sparse(of, own, ones, (c, m)), arrays.sparse(own, of, ones, (m, c))
 
 
-def _in_given_order(neighbors: np.ndarray, order: np.ndarray) -> np.ndarray:
+def in_given_order(neighbors: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Lists of neighbours (n x l) of sorted samples, for the samples as they came."""
     given = np.empty_like(neighbors)
     given[order] = order[neighbors]
     return given
 
 
-def _products(A: Any, B: Any, arrays: Arrays) -> Any:
+def rows_for_spread(n: int) -> slice:
+    """Which of n rows tell the unit in which samples are computed with."""
+    return slice(None, None, max(1, n // SPREAD_ROWS))
+
+
+def spread(some: np.ndarray, origin: np.ndarray | None) -> float:
+    """Root mean square of some samples (s x d) about the origin; 1 where that is 0."""
+    return float(np.sqrt(np.mean(shifted(some.astype(np.float64), origin) ** 2))) or 1.0
+
+
+def gamma_in_units(kernel: Kernel, unit: float) -> float:
+    """Bandwidth for samples divided by `unit`."""
+    return min(float(kernel.gamma or 0.0) * unit**2, LARGEST_GAMMA)
+
+
+def tolerance(codes: np.ndarray, settings: Settings) -> Settings:
+    """The settings with the residual of the linear solves that so strong graphs need."""
+    if settings.filter != "tikhonov":
+        return settings
+    usual = settings.tol / max(1.0, weight_of_graphs(codes, settings) / USUAL_STRENGTH)
+    return replace(settings, tol=max(usual, min(settings.tol, LEAST_TOLERANCE)))
+
+
+def landmarks_of(codes: np.ndarray, settings: Settings) -> tuple[np.ndarray, int]:
+    """Rows that become landmarks, by the samples' class numbers (n,), and how many of them are labelled."""
+    n_added = settle_n_landmarks(settings.n_landmarks, codes.size)
+    return choose_landmarks(codes, n_added, np.random.default_rng(settings.seed))
+
+
+def anchors_among(landmarks: np.ndarray, m: int, settings: Settings) -> np.ndarray:
+    """The landmarks that features are anchored at: the m labelled ones, and others where these are few."""
+    return landmarks[: max(m, min(settings.min_anchors, landmarks.size))]
+
+
+def landmark_directions(landmarks: Any, n: int, gamma: float, settings: Settings, arrays: Arrays) -> Any:
+    """What makes kernel values at the landmarks (p x d) of n samples features of them: shape (p, q)."""
+    noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
+    return landmark_transform(landmarks, gamma, noise, arrays)[:, -settle_n_directions(n) :]
+
+
+def sum_of_diagonals(weights: Any) -> float:
+    """Sum of the diagonals of the cliques' Laplacians (n, k, k)."""
+    n, k = weights.shape[:2]
+    return float(weights.reshape(n, -1)[:, :: k + 1].sum())
+
+
+def clique_scale(sum_of_diagonals: float, n: int, unit: float, settings: Settings) -> float:
+    """Factor of the cliques' Laplacians, by the sum of their diagonals: to a mean of 1, or to the data's unit."""
+    return 1 / (sum_of_diagonals / n or 1.0) if settings.relative else unit**-2
+
+
+def anchored_features(
+    MPH: np.ndarray, Z_A: np.ndarray, H_A: np.ndarray, settings: Settings, dtype: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients of the features from what the solves gave at the anchors.
+
+    Parameters
+    ----------
+    MPH : ndarray of shape (p, p)
+        ``eta P^T M H``.
+    Z_A, H_A : ndarrays of shape (anchors, anchors), (anchors, p)
+        Rows of ``B^-1 E_A`` and of H.
+
+    Returns
+    -------
+    T, C : ndarrays of shape (anchors, r), (p, r)
+        Features of the samples are ``Z T + H C``.
+    eigenvalues : ndarray of shape (r,)
+        Sums of squares of the features over the anchors.
+    """
+    # S = I + eta P^T M H, of which rounding must not take what is below the identity.
+    S, U = symmetric_eigh(np.eye(MPH.shape[0]) + MPH)
+    S = np.maximum(S, 1)
+    W = (U / S) @ (U.T @ H_A.astype(np.float64).T)  # (p, anchors)
+    T, eigenvalues = _anchored_directions(Z_A.astype(np.float64) + H_A @ W, settings, dtype)
+    return T, W @ T, eigenvalues
+
+
+def products(A: Any, B: Any, arrays: Arrays) -> Any:
     """``A^T B`` for A, B (n x p), summed over blocks in double precision."""
     parts = arrays.map(lambda block: arrays.put(A[block].T @ B[block], "float64"), gen_batches(A.shape[0], 2**14))
     return sum(parts[1:], parts[0])
@@ -338,11 +405,7 @@ class JointSystem:
             E[:, part] = arrays.put(self.groups_T @ self.apply(C), "float64")
 
         arrays.map(fill, gen_batches(p, arrays.columns))
-        S, U = arrays.xp.linalg.eigh((E + E.T) / 2)
-        # Groups without a sample, and what rounding leaves below zero, are not corrected.
-        known = float(S[-1]) * p * float(np.finfo(self.dtype).eps) < S
-        inverse = arrays.xp.where(known, 1 / arrays.xp.where(known, S, arrays.xp.ones_like(S)), 0 * S)
-        return arrays.put((U * inverse) @ U.T, self.dtype)
+        return coarse_inverse_of(E, self.dtype, arrays)
 
     def precondition(self, R: Any) -> Any:
         """What the scaled diagonal cannot see, a correction of whole groups, added to the residual."""
@@ -372,38 +435,61 @@ class JointSystem:
 
     def solve(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
         """``B^-1 E_A``, ``eta M P``, ``H = P - B^-1 eta M P``, iterations, and the largest relative residual."""
-        arrays, xp = self.arrays, self.arrays.xp
+        arrays = self.arrays
         n, p = P.shape
-        scale = self.scale[:, None]
         Z = arrays.zeros((n, anchors.size), self.dtype)
         MP = arrays.zeros((n, p), self.dtype)
         H = arrays.zeros((n, p), self.dtype)
 
         def anchored(part: slice) -> tuple[int, float]:
-            rows = arrays.put(anchors[part])
-            E = arrays.zeros((n, rows.shape[0]), self.dtype)
-            E[rows, xp.arange(rows.shape[0])] = self.scale[rows]
-            solution, iterations, residual = self._conjugate(E, settings)
-            Z[:, part] = scale * solution
+            Z[:, part], iterations, residual = self.solve_anchored(anchors[part], settings)
             return iterations, residual
 
         def smooth(part: slice) -> tuple[int, float]:
-            rhs = self.graphs(P[:, part] / scale)
-            MP[:, part] = rhs / scale
-            solution, iterations, residual = self._conjugate(rhs, settings)
-            H[:, part] = P[:, part] - scale * solution
+            MP[:, part], H[:, part], iterations, residual = self.solve_smooth(P[:, part], settings)
             return iterations, residual
 
         jobs = [(anchored, part) for part in gen_batches(anchors.size, arrays.columns)]
         jobs += [(smooth, part) for part in gen_batches(p, arrays.columns)]
         outcomes = arrays.map(lambda job: job[0](job[1]), jobs)
         iterations, residual = max(i for i, _ in outcomes), max(r for _, r in outcomes)
-        if not residual <= 2 * settings.tol:  # rounding may take it a little beyond where it was thought to be
-            warnings.warn(
-                f"The linear solve stopped after max_iter={settings.max_iter} iterations at a residual of "
-                f"{residual:.2g}, above tol={settings.tol:.2g}. Raise max_iter, tol or nugget, or lower strength="
-                f"{settings.strength:.3g}.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        warn_of_residual(residual, settings)
         return Z, MP, H, iterations, residual
+
+    def solve_anchored(self, anchors: np.ndarray, settings: Settings) -> tuple[Any, int, float]:
+        """``B^-1 E_A`` for some anchors, shape (n, anchors), iterations and residual."""
+        arrays, xp = self.arrays, self.arrays.xp
+        rows = arrays.put(anchors)
+        E = arrays.zeros((self.scale.shape[0], rows.shape[0]), self.dtype)
+        E[rows, xp.arange(rows.shape[0])] = self.scale[rows]
+        solution, iterations, residual = self._conjugate(E, settings)
+        return self.scale[:, None] * solution, iterations, residual
+
+    def solve_smooth(self, P: Any, settings: Settings) -> tuple[Any, Any, int, float]:
+        """``eta M P`` and ``P - B^-1 eta M P`` for some columns of P (n x b), iterations and residual."""
+        scale = self.scale[:, None]
+        rhs = self.graphs(P / scale)
+        solution, iterations, residual = self._conjugate(rhs, settings)
+        return rhs / scale, P - scale * solution, iterations, residual
+
+
+def coarse_inverse_of(E: Any, dtype: str, arrays: Arrays) -> Any:
+    """Inverse of the system between groups (p, p), in the precision of the work."""
+    xp = arrays.xp
+    S, U = xp.linalg.eigh((E + E.T) / 2)
+    # Groups without a sample, and what rounding leaves below zero, are not corrected.
+    known = float(S[-1]) * E.shape[0] * float(np.finfo(dtype).eps) < S
+    inverse = xp.where(known, 1 / xp.where(known, S, xp.ones_like(S)), 0 * S)
+    return arrays.put((U * inverse) @ U.T, dtype)
+
+
+def warn_of_residual(residual: float, settings: Settings) -> None:
+    """Say so where the linear solves stopped early."""
+    if not residual <= 2 * settings.tol:  # rounding may take it a little beyond where it was thought to be
+        warnings.warn(
+            f"The linear solve stopped after max_iter={settings.max_iter} iterations at a residual of "
+            f"{residual:.2g}, above tol={settings.tol:.2g}. Raise max_iter, tol or nugget, or lower strength="
+            f"{settings.strength:.3g}.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )

@@ -218,6 +218,7 @@ def fit_task(
     solver: str = "auto",
     device: str = "cpu",
     unequal: bool = False,
+    dask: str | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> tuple[TableModel, list[str]]:
     """Fit a model to what `prepare` made.
@@ -229,6 +230,8 @@ def fit_task(
         As `LDSU` takes them.
     unequal : bool
         Classes are very unequal in size though their labels are not: scores decide as they are.
+    dask : str, optional
+        Address of a Dask scheduler, on whose cluster to fit.
     about : dict, optional
         What to remember beside rows, labels and settings.
 
@@ -241,7 +244,7 @@ def fit_task(
     classifier = estimator_for(task, solver=solver, device=device, unequal=unequal)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        classifier.fit(task.X, task.labels)
+        classifier = _fit_on_cluster(classifier, task, dask) if dask else classifier.fit(task.X, task.labels)
     features = classifier.features_
     remembered = {
         "source": task.table.source.name,
@@ -257,6 +260,19 @@ def fit_task(
     }
     model = TableModel(task.encoder, classifier, task.label, remembered, task.unlabelled)
     return model, list(dict.fromkeys(str(warning.message) for warning in caught))
+
+
+def _fit_on_cluster(classifier: LDSUClassifier, task: Task, address: str) -> LDSUClassifier:
+    """Fit a classifier on a Dask cluster, and bring it here."""
+    from ldsu.dask.cluster import connect
+
+    with connect(address):
+        from ldsu import dask
+
+        there = dask.LDSUClassifier(
+            dask.LDSU(**classifier.features.get_params()), standardize_scores=classifier.standardize_scores
+        )
+        return there.fit(task.X, task.labels).to_local()
 
 
 def estimator_for(task: Task, *, solver: str = "auto", device: str = "cpu", unequal: bool = False) -> LDSUClassifier:

@@ -1,0 +1,241 @@
+"""`LDSU` whose samples lie on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils.validation import check_is_fitted
+
+import ldsu
+from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collection, read_blocks
+from ldsu.dask.cluster import Cluster
+from ldsu.dask.expansion import ShardedExpansion
+from ldsu.dask.solver import solve_on_cluster
+from ldsu.graphs import class_laplacian
+from ldsu.kernels import MEDIAN_ROWS, Kernel
+from ldsu.labels import encode_labels
+from ldsu.memory import require_memory
+from ldsu.methods._base import parameters
+from ldsu.methods.ldsu import SPARSE_ROWS
+from ldsu.progress import Stages
+from ldsu.solvers.sparse import reason_against
+
+
+def computed(y: Any) -> Any:
+    """Labels on the client."""
+    return y.compute() if is_collection(y) else y
+
+
+@parameters
+class LDSU(ldsu.LDSU):
+    """`ldsu.LDSU` for samples on a Dask cluster: ``min tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``.
+
+    Takes Dask arrays and frames, whose rows never come together in one process: neighbours are searched shard by shard,
+    each shard builds its part of the sparse system, and the right-hand sides of that are solved side by side. The
+    features are those that ``ldsu.LDSU(solver="sparse")`` learns on one machine. Arrays that the client holds are
+    taken too, and up to 3,000 rows are fitted on the client.
+
+    There must be a `distributed.Client`: the one that is current when `fit` is called.
+
+    Parameters
+    ----------
+    n_components, filter, strength, lam, ...
+        As `ldsu.LDSU` has them; with ``filter="tikhonov"`` and ``kernel="rbf"`` only.
+
+    Attributes
+    ----------
+    feature_map_ : ShardedExpansion
+        The model on the cluster; `to_local` brings it to the client.
+    replicated_ : bool
+        Whether every worker had the whole system, or each its part of it.
+
+    See Also
+    --------
+    ldsu.LDSU : The same on one machine, with every parameter and attribute explained.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from distributed import Client
+    >>> from ldsu.dask import LDSU
+    >>> with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    ...     X = da.random.default_rng(0).normal(size=(4000, 5), chunks=(1000, 5))
+    ...     y = np.where(np.arange(4000) < 10, np.arange(4000) % 2, -1)
+    ...     model = LDSU(min_anchors=20).fit(X, y)
+    ...     features = model.transform(X)  # lazy, as X is
+    ...     local = model.to_local()  # for ldsu.save_model, without a cluster
+    >>> features.shape
+    (4000, 20)
+    """
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the features.
+
+        Parameters
+        ----------
+        X : dask array or dataframe, or array-like, of shape (n, d)
+        y : dask array or series, or array-like, of shape (n,), optional
+            Labels; -1, None, NaN or pandas.NA where there is none. They come to the client.
+
+        Returns
+        -------
+        self : object
+        """
+        y = computed(y)
+        if not is_collection(X):
+            X = spread_out(X)
+        stages = Stages("LDSU on Dask", self.verbose)
+        cluster = Cluster(verbose=self.verbose)
+        cluster.during("read")
+        with stages("read"):
+            blocks = read_blocks(X, cluster)
+        n, d = blocks.shape
+        self.n_features_in_ = d
+        names = column_names(X)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        codes, self.classes_ = encode_labels(y, n)
+        settings = self._settings(n)
+        if n <= SPARSE_ROWS and self.solver == "auto":
+            return self._fit_here(blocks[:], y, names)
+        reason = reason_against(blocks, self.kernel, settings, None)
+        if settings.filter != "tikhonov":
+            reason = f"it has filter='tikhonov', not {settings.filter!r}"
+        if self.solver == "exact":
+            reason = "solver='exact' wants all samples in one place"
+        if self.device != "cpu":
+            reason = f"it works on the workers' CPUs, not on device={self.device!r}"
+        if reason:
+            raise ValueError(f"ldsu.dask.LDSU cannot do this: {reason}. Use ldsu.LDSU on one machine.")
+        self._at_most(self.clique_size, n, "clique_size")
+        cluster.during("bandwidth")
+        with stages("bandwidth"):
+            kernel = self._settle_kernel(blocks, self.gamma_scale)
+        kernel = self._choose(blocks, codes, kernel, stages)
+        settings = self._settings(n, self.strength_)
+        solved = solve_on_cluster(blocks, codes, kernel, settings, stages, keep_graphs=self.store_graphs)
+        self.solver_, self.coef_ = "sparse", None
+        self.n_iter_, self.residual_ = solved.iterations, solved.residual
+        self.eigenvalues_, self.anchors_ = solved.eigenvalues, solved.anchors
+        self.theta_, self.clique_size_ = solved.theta, settings.clique_size
+        self.gamma_, self.replicated_ = kernel.gamma, solved.replicated
+        self.feature_map_ = ShardedExpansion(solved, settings.n_conditioning, settings.nugget, cluster)
+        if self.store_graphs:
+            self.class_laplacian_ = class_laplacian(codes)
+            self.clique_laplacian_, self.neighbors_ = solved.graphs(cluster)
+        self.timings_ = stages.seconds
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Compute the features of new samples.
+
+        Parameters
+        ----------
+        X : dask array or dataframe, or array-like, of shape (q, d)
+
+        Returns
+        -------
+        features : dask array of shape (q, r), computed when it is asked for, block by block; or ndarray, as X is
+        """
+        check_is_fitted(self)
+        if not is_collection(X):
+            return super().transform(X)
+        return self.lazily(X, same, self._n_features_out)
+
+    def blocks_of_features(self, X: Any, cluster: Cluster) -> list[Any]:
+        """Features of a collection, block by block, as futures on the cluster."""
+        blocks = cluster.compute("read", as_floats, delayed_blocks(X))
+        return [self._features_of(block, cluster.submit, "float64") for block in blocks]
+
+    def _features_of(self, block: Any, task: Callable[..., Any], dtype: str) -> Any:
+        """Features of a block of rows, as tasks."""
+        sharded = self._sharded()
+        if sharded is None:  # few rows, fitted on the client
+            return task("features", self.feature_map_, block)
+        return sharded.tasks(block, task, dtype)
+
+    def lazily(self, X: Any, function: Any, columns: int | None, dtype: Any = None) -> Any:
+        """A Dask array of ``function(features of a block)``, with so many columns, or one dimension (None)."""
+        import dask.array as da
+        from dask import delayed
+
+        names = column_names(X)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(known) != names:
+            raise ValueError(f"The columns of X are {names[:5]} ..., but those of fit were {list(known)[:5]} ...")
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {X.shape[1]} features, but LDSU is expecting {self.n_features_in_} as input.")
+        lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
+        given = np.dtype(getattr(X, "dtype", np.float64))
+        given = given if given in (np.float32, np.float64) else np.dtype(np.float64)
+
+        def task(name: str, call: Any, *arguments: Any) -> Any:
+            return delayed(call, name=f"ldsu-{name}", pure=False)(*arguments)
+
+        blocks = []
+        for block, length in zip(delayed_blocks(X), lengths, strict=True):
+            samples = task("read", as_floats, block)
+            result = task("result", function, self._features_of(samples, task, given.name))
+            shape = (length,) if columns is None else (length, columns)
+            blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or given))
+        return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
+
+    def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
+        return super()._settle_kernel(X if X.shape[0] > MEDIAN_ROWS else X[:], gamma_scale)
+
+    def to_local(self) -> ldsu.LDSU:
+        """The model as one machine has it, for `ldsu.save_model` and for work without a cluster.
+
+        All training samples and what was learned of them come to the client.
+
+        Returns
+        -------
+        model : ldsu.LDSU
+        """
+        check_is_fitted(self)
+        model = ldsu.LDSU(**self.get_params())
+        for name, value in vars(self).items():
+            if name.endswith("_") and name not in ("feature_map_", "replicated_"):
+                setattr(model, name, value)
+        model.feature_map_ = self.feature_map_
+        sharded = self._sharded()
+        if sharded is not None:
+            n = sharded.solved.shards.directory.n
+            width = self.n_features_in_ + sum(sharded.solved.coefficients.shape)
+            require_memory(
+                2 * 8 * n * width,
+                f"The model of {n} samples",
+                "Use it on the cluster, or fit with fewer anchors (min_anchors) or features (n_components).",
+            )
+            model.feature_map_ = sharded.local("cpu")
+        return model
+
+    def _sharded(self) -> ShardedExpansion | None:
+        return self.feature_map_ if isinstance(self.feature_map_, ShardedExpansion) else None
+
+    def _fit_here(self, X: np.ndarray, y: Any, names: list[str] | None) -> Self:
+        model = ldsu.LDSU(**self.get_params()).fit(X, y)
+        for name, value in vars(model).items():
+            if name.endswith("_"):
+                setattr(self, name, value)
+        self.replicated_ = True
+        return self
+
+
+def same(features: np.ndarray) -> np.ndarray:
+    """Features as they are."""
+    return features
+
+
+def spread_out(X: Any, rows: int = 2**16) -> Any:
+    """An array that the client holds, in blocks."""
+    import dask.array as da
+    from sklearn.utils.validation import check_array
+
+    X = check_array(X, accept_sparse=False, dtype=[np.float64, np.float32])
+    return da.from_array(X, chunks=(rows, X.shape[1]))

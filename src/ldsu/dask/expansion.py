@@ -1,0 +1,202 @@
+"""The feature map whose training samples lie on a cluster: new rows travel, the model stays.
+
+``features(x) = p(x)^T C + w(x)^T F_N`` as `ldsu.local_expansion` has it. For a block of new rows each shard names its
+candidates, the nearest training samples N come to where the block is, the weights w are found there, and each shard
+adds up what its own samples contribute: of F nothing moves but sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ldsu.arrays import ONE
+from ldsu.cells import CellIndex
+from ldsu.dask import search
+from ldsu.dask.cluster import Cluster
+from ldsu.dask.pieces import Landmarks
+from ldsu.dask.shards import Directory, Frame, Shard
+from ldsu.dask.solver import SolvedShards
+from ldsu.local_expansion import LocalExpansion
+from ldsu.neighbors import NeighborIndex
+from ldsu.precision import conditional
+
+# New rows that are searched for together.
+BATCH = 2**14
+
+
+class Weights(NamedTuple):
+    """Features that the landmarks give (q x r), and the training samples (q x k) that add to them with weights."""
+
+    features: np.ndarray
+    places: np.ndarray
+    weights: np.ndarray
+
+
+def prepare(block: np.ndarray, frame: Frame, directory: Directory) -> search.Query:
+    """New rows as samples that seek neighbours."""
+    return search.new_query(frame(block), directory)
+
+
+def merged(found: Sequence[search.Found], query: search.Query, k: int, exact: bool, directory: Directory) -> np.ndarray:
+    """Places of the best candidates of all shards."""
+    return search.merge(found, len(query.samples), search.keep_of(k, exact, directory, own=False))
+
+
+def asked_of(places: np.ndarray, directory: Directory) -> list[np.ndarray]:
+    """Places that are wanted of each shard."""
+    return search.wanted(places, None, 0, directory)
+
+
+def weigh(
+    block: np.ndarray,
+    query: search.Query,
+    places: np.ndarray,
+    asked: list[np.ndarray],
+    brought: Sequence[tuple[np.ndarray, np.ndarray]],
+    landmarks: Landmarks,
+    coefficients: np.ndarray,
+    frame: Frame,
+    k: int,
+    nugget: float,
+) -> Weights:
+    """Weights of the nearest training samples, and features without them."""
+    around = search.settle(query, places, asked, brought, k)
+    dtype = np.result_type(block, around.points).name  # as `LocalExpansion` does
+    new = frame(block, dtype)
+    P_new, _ = landmarks.features(new)
+    P = landmarks.features(around.points)[0]
+    weights = np.empty((len(block), k), dtype=dtype)
+
+    def fill(rows: slice) -> None:
+        at = around.neighbors[rows]
+        Y = around.points[at].astype(dtype) - new[rows][:, None]
+        Y = np.concatenate([Y, np.zeros_like(Y[:, :1])], axis=1)
+        P_all = np.concatenate([P[at].astype(dtype), P_new[rows][:, None]], axis=1)
+        weights[rows] = conditional(Y, P_all, at < 0, landmarks.gamma, nugget, ONE)[0]
+
+    ONE.each(fill, len(block), (k + 1) * (block.shape[1] + P.shape[1]) * 8)
+    return Weights(P_new @ coefficients.astype(dtype), around.others[around.neighbors], weights)
+
+
+def contribution(weights: Weights, local: np.ndarray, t: int, directory: Directory) -> np.ndarray | None:
+    """``w^T F_N`` over the samples of shard number t, or None where it has none of N."""
+    first, last = directory.first_places[t], directory.first_places[t + 1]
+    mine = (weights.places >= first) & (weights.places < last)
+    rows = np.flatnonzero(mine.any(axis=1))
+    if rows.size == 0:
+        return None
+    added = np.zeros((weights.features.shape[0], local.shape[1]), dtype=weights.features.dtype)
+
+    def fill(part: slice) -> None:
+        at = rows[part]
+        some = np.where(mine[at], weights.weights[at], 0)
+        numbers = np.where(mine[at], weights.places[at] - first, 0)
+        added[at] = (some[:, None] @ local[numbers].astype(added.dtype))[:, 0]
+
+    ONE.each(fill, rows.size, 2 * weights.places.shape[1] * local.shape[1] * 8)
+    return added
+
+
+def finished(weights: Weights, added: Sequence[np.ndarray | None], dtype: str) -> np.ndarray:
+    """Features of a block."""
+    features = weights.features.copy()
+    for one in added:
+        if one is not None:
+            features += one
+    return features.astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class ShardedExpansion:
+    """Features of new rows from a model that lies on a cluster.
+
+    Attributes
+    ----------
+    solved : SolvedShards
+    n_conditioning, nugget : int, float
+        Of the local part.
+    cluster : Cluster
+    """
+
+    solved: SolvedShards
+    n_conditioning: int
+    nugget: float
+    cluster: Cluster
+
+    @property
+    def n_features(self) -> int:
+        """Columns of the features."""
+        return int(self.solved.coefficients.shape[1])
+
+    def tasks(self, block: Any, task: Callable[..., Any], dtype: str) -> Any:
+        """Features of a block of rows, as tasks: ``task(name, function, *arguments)`` makes one."""
+        solved, shards = self.solved, self.solved.shards
+        of, frame, exact = shards.directory_future, solved.frame, solved.exact
+        k = min(self.n_conditioning + 1, shards.directory.n)
+        query = task("query", prepare, block, frame, of)
+        found = [task("search", search.find, query, shard, t, of, k, exact) for t, shard in enumerate(shards.futures)]
+        places = task("merge", merged, found, query, k, exact, of)
+        asked = task("wanted", asked_of, places, of)
+        brought = [task("bring", search.points_at, shard, asked, t, of) for t, shard in enumerate(shards.futures)]
+        weights = task(
+            "weigh",
+            weigh,
+            block,
+            query,
+            places,
+            asked,
+            brought,
+            solved.landmarks_future,
+            solved.coefficients,
+            frame,
+            k,
+            self.nugget,
+        )
+        added = [task("contribution", contribution, weights, local, t, of) for t, local in enumerate(solved.local)]
+        return task("features", finished, weights, added, dtype)
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Features of rows that the client has."""
+        blocks = [X[start : start + BATCH] for start in range(0, X.shape[0], BATCH)]
+        with self.cluster.translated():
+            features = self.cluster.collect([self.tasks(block, self.cluster.submit, X.dtype.name) for block in blocks])
+        return np.concatenate([np.empty((0, self.n_features), dtype=X.dtype), *features])
+
+    def local(self, device: str) -> LocalExpansion:
+        """The same as one machine has it, all training samples on the client."""
+        solved, gather = self.solved, self.cluster.collect
+        directory = solved.shards.directory
+        points = np.concatenate(gather([self.cluster.submit("points", _points, one) for one in solved.shards.futures]))
+        cells = None
+        if not solved.exact:
+            cells = CellIndex(
+                directory.cells.mean,
+                directory.cells.axes,
+                directory.cells.centres,
+                np.cumsum([0, *directory.sizes]),
+                np.arange(directory.n),
+                directory.cells.components(points),
+            )
+        return LocalExpansion(
+            origin=solved.frame.origin,
+            unit=solved.frame.unit,
+            points=points,
+            gamma=solved.landmarks.gamma,
+            nugget=self.nugget,
+            index=NeighborIndex(points, cells),
+            landmarks=solved.landmarks.points,
+            transform=solved.landmarks.transform,
+            P=np.concatenate(gather(solved.P)),
+            global_coefficients=solved.coefficients,
+            local=np.concatenate(gather(solved.local)),
+            n_conditioning=self.n_conditioning,
+            device=device,
+        )
+
+
+def _points(shard: Shard) -> np.ndarray:
+    return shard.points

@@ -1,0 +1,163 @@
+"""What a shard adds to the sparse system: its samples' cliques, landmark features and rows of the factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ldsu.arrays import ONE
+from ldsu.dask.search import Neighborhood
+from ldsu.dask.shards import Shard
+from ldsu.graphs import clique_grams, clique_weights
+from ldsu.landmarks import landmark_features
+from ldsu.neighbors import cliques
+from ldsu.precision import conditioning_sets, random_ranks, residual_factor
+from ldsu.solvers import Settings
+from ldsu.solvers.sparse import JointSystem, landmark_directions
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Points (p x d), and what makes kernel values at them features (p x q)."""
+
+    points: np.ndarray
+    transform: np.ndarray
+    gamma: float
+
+    def features(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Landmark features of samples (n x q), and the nearest landmark of each."""
+        P, nearest = landmark_features(samples, self.points, self.transform, self.gamma, ONE)
+        return P, nearest
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labelled rows of X, ascending, and their classes' numbers."""
+
+    rows: np.ndarray
+    codes: np.ndarray
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """Class number of each of these rows, -1 where it has none."""
+        codes = np.full(rows.size, -1)
+        if self.rows.size:
+            at = np.minimum(np.searchsorted(self.rows, rows), self.rows.size - 1)
+            known = self.rows[at] == rows
+            codes[known] = self.codes[at[known]]
+        return codes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A shard's part of the system, columns and members by place.
+
+    Attributes
+    ----------
+    factor : sparse array of shape (m, n)
+        Rows of G.
+    members, weights : arrays of shape (m, k), (m, k, k)
+        Of the cliques; the weights in the units in which lam multiplies them.
+    P : ndarray of shape (m, q)
+        Landmark features.
+    groups : ndarray of shape (m,)
+        Nearest landmarks.
+    codes : ndarray of shape (m,)
+    """
+
+    factor: scipy.sparse.csr_array
+    members: np.ndarray
+    weights: np.ndarray
+    P: np.ndarray
+    groups: np.ndarray
+    codes: np.ndarray
+
+
+def make_landmarks(points: np.ndarray, n: int, gamma: float, settings: Settings) -> Landmarks:
+    """Landmarks at these points of n samples."""
+    return Landmarks(points, landmark_directions(points, n, gamma, settings, ONE), gamma)
+
+
+def grams_of(shard: Shard, around: Neighborhood, clique_size: int) -> np.ndarray:
+    """Gram matrices of the cliques of a shard's samples (m, k, k)."""
+    members = cliques(around.neighbors[:, : clique_size - 1].astype(np.int64), ONE)
+    return clique_grams(np.concatenate([shard.points, around.points]), members, ONE)
+
+
+def scatter(grams: np.ndarray) -> float:
+    """Sum of the squared distances of samples from their clique's mean."""
+    return float(np.trace(grams, axis1=1, axis2=2).sum())
+
+
+def weights_of(grams: np.ndarray, theta: float) -> np.ndarray:
+    """Laplacians of cliques from their Gram matrices."""
+    return clique_weights(grams, theta)
+
+
+def make_piece(
+    shard: Shard,
+    around: Neighborhood,
+    first_place: int,
+    n: int,
+    weights: np.ndarray,
+    scale: float,
+    landmarks: Landmarks,
+    labels: Labels,
+    settings: Settings,
+) -> Piece:
+    """The part of the system that belongs to a shard, of n samples in all."""
+    m, k = len(shard.points), weights.shape[1]
+    places = np.concatenate([np.arange(first_place, first_place + m), around.others])
+    points = np.concatenate([shard.points, around.points])
+    P, groups = landmarks.features(points)
+    rank = random_ranks(np.concatenate([shard.rows, around.rows]), settings.seed)
+    sets = conditioning_sets(around.neighbors.astype(np.int64), rank, settings.n_conditioning, ONE)
+    rows, columns, values = residual_factor(points, P, sets, landmarks.gamma, settings.nugget, ONE)
+    members = places[cliques(around.neighbors[:, : k - 1].astype(np.int64), ONE)]
+    factor = ONE.sparse(rows, places[columns], values, (m, n))
+    return Piece(factor, members, weights * scale, P[:m], groups[:m], labels.of(shard.rows))
+
+
+@dataclass(frozen=True)
+class WholeSystem:
+    """The whole system on one worker, and all landmark features."""
+
+    system: JointSystem
+    P: np.ndarray
+
+
+def join_pieces(pieces: Sequence[Piece], settings: Settings, dtype: str) -> WholeSystem:
+    """All parts of the system brought together."""
+    factor = scipy.sparse.vstack([piece.factor for piece in pieces], format="coo")
+    members, weights, P, groups, codes = (
+        np.concatenate([getattr(piece, name) for piece in pieces])
+        for name in ("members", "weights", "P", "groups", "codes")
+    )
+    triplets = factor.row, factor.col, factor.data
+    system = JointSystem.build(triplets, members, weights, groups, codes, settings, ONE, dtype)
+    return WholeSystem(system, P)
+
+
+def solve_anchors(
+    whole: WholeSystem, anchors: np.ndarray, settings: Settings, first_places: np.ndarray
+) -> tuple[list[np.ndarray], int, float]:
+    """``B^-1 E_A`` for some anchors, by shards; iterations; residual."""
+    Z, iterations, residual = whole.system.solve_anchored(anchors, settings)
+    return np.split(Z, first_places[1:-1]), iterations, residual
+
+
+def solve_directions(
+    whole: WholeSystem, part: slice, settings: Settings, first_places: np.ndarray
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], int, float]:
+    """``eta M P`` and H for some columns of P, by shards; iterations; residual."""
+    MP, H, iterations, residual = whole.system.solve_smooth(whole.P[:, part], settings)
+    cut = first_places[1:-1]
+    return list(zip(np.split(MP, cut), np.split(H, cut), strict=True)), iterations, residual
+
+
+def outcome(solved: tuple[Any, int, float]) -> tuple[int, float]:
+    """Iterations and residual of a solve."""
+    return solved[1], solved[2]

@@ -1,0 +1,221 @@
+"""Nearest neighbours among shards: each names its candidates, the best of all are kept, and compared in all columns.
+
+A search has four steps, for samples of a shard or new ones alike. `find` names the candidates of one shard, `merge`
+keeps the best of all shards, `wanted` and `points_at` bring the rows of other shards that are among them, and `settle`
+orders them by their distance in all columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from ldsu.arrays import one_blas_thread
+from ldsu.cells import (
+    candidates_kept,
+    cells_to_search,
+    groups_of_rows,
+    nearest_centre,
+    nearest_of,
+    scores_of,
+    smallest,
+)
+from ldsu.dask.shards import Directory, Shard
+
+
+@dataclass(frozen=True)
+class Query:
+    """Samples that seek neighbours, cell by cell.
+
+    Attributes
+    ----------
+    samples : ndarray of shape (m, d)
+    order : ndarray of shape (m,)
+        In which the samples of a cell follow each other.
+    starts, numbers : ndarrays of shape (cells + 1,), (cells,)
+        Where each cell starts in that order, and its number.
+    own : int or None
+        Place of the first sample, where they are samples of a shard: none is a neighbour of itself.
+    """
+
+    samples: np.ndarray
+    order: np.ndarray
+    starts: np.ndarray
+    numbers: np.ndarray
+    own: int | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Candidates of some samples: scores and places (rows x at most keep), place -1 where there are fewer."""
+
+    rows: np.ndarray
+    scores: np.ndarray
+    places: np.ndarray
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """Samples of a shard with their neighbours: own samples come first, those of other shards after them.
+
+    Attributes
+    ----------
+    neighbors : int32 array of shape (m, k)
+        Nearest first, as numbers among own and others.
+    others : ndarray of shape (h,)
+        Places of the samples of other shards.
+    points, rows : ndarrays of shape (h, d), (h,)
+        Of these.
+    """
+
+    neighbors: np.ndarray
+    others: np.ndarray
+    points: np.ndarray
+    rows: np.ndarray
+
+
+def own_query(shard: Shard, s: int, directory: Directory) -> Query:
+    """The samples of shard number s, who seek each other."""
+    first = int(directory.first_cells[s])
+    numbers = np.arange(first, first + shard.starts.size - 1)
+    return Query(shard.points, np.arange(len(shard.points)), shard.starts, numbers, int(directory.first_places[s]))
+
+
+def new_query(samples: np.ndarray, directory: Directory) -> Query:
+    """New samples, sorted by the cell they fall into."""
+    cells = nearest_centre(directory.cells.components(samples), directory.cells.centres, 1)
+    order = np.argsort(cells, kind="stable")
+    numbers, firsts = np.unique(cells[order], return_index=True)
+    return Query(samples, order, np.append(firsts, cells.size), numbers, None)
+
+
+def keep_of(k: int, exact: bool, directory: Directory, *, own: bool) -> int:
+    """How many candidates are kept for k neighbours, of samples of a shard (own) or of new ones."""
+    kept = k if exact else candidates_kept(k, directory.cells.axes)
+    return min(kept, directory.n - own)
+
+
+def _groups(query: Query, directory: Directory, keep: int) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
+    """Samples that search together, their cell, their components about its centre, and the cells to search."""
+    cells = directory.cells
+    components = cells.components(query.samples)
+    for position, start, stop in groups_of_rows(query.starts):
+        rows, cell = query.order[start:stop], int(query.numbers[position])
+        Z = components[rows] - cells.centres[cell]
+        yield rows, cell, Z, cells_to_search(cells.centres, directory.sizes, cell, Z, keep)
+
+
+def shards_to_ask(shard: Shard, s: int, directory: Directory, k: int) -> np.ndarray:
+    """Numbers of the shards in whose cells the samples of shard s have candidates."""
+    query = own_query(shard, s, directory)
+    asked: set[int] = set()
+    with one_blas_thread():
+        for _, _, _, near in _groups(query, directory, keep_of(k, False, directory, own=True)):
+            asked.update(np.unique(np.searchsorted(directory.first_cells, near, side="right") - 1).tolist())
+    return np.array(sorted(asked))
+
+
+def find(query: Query, shard: Shard, t: int, directory: Directory, k: int, exact: bool) -> Found:
+    """Candidates in shard number t, by components of the cells to search, or among all its samples (exact)."""
+    with one_blas_thread():
+        return (_find_exact if exact else _find_in_cells)(query, shard, t, directory, k)
+
+
+def _find_in_cells(query: Query, shard: Shard, t: int, directory: Directory, k: int) -> Found:
+    keep = keep_of(k, False, directory, own=query.own is not None)
+    first, last = directory.first_cells[t], directory.first_cells[t + 1]
+    place = int(directory.first_places[t])
+    m, w = len(query.samples), min(keep, len(shard.points))
+    scores, places = np.full((m, w), np.inf, dtype=np.float32), np.full((m, w), -1)
+    components = None
+    for rows, cell, Z, near in _groups(query, directory, keep):
+        mine = near[(near >= first) & (near < last)] - first
+        if mine.size == 0:
+            continue
+        if components is None:
+            components = directory.cells.components(shard.points)
+        columns = np.concatenate([np.arange(shard.starts[j], shard.starts[j + 1]) for j in mine])
+        found = scores_of(Z, components[columns] - directory.cells.centres[cell])
+        if query.own == place:
+            found[np.arange(rows.size), np.searchsorted(columns, rows)] = np.inf
+        best = smallest(found, min(keep, columns.size))
+        scores[rows, : best.shape[1]] = np.take_along_axis(found, best, axis=1)
+        places[rows, : best.shape[1]] = place + columns[best]
+    places[~np.isfinite(scores)] = -1
+    rows = np.flatnonzero((places >= 0).any(axis=1))
+    return Found(rows, scores[rows], places[rows])
+
+
+def _find_exact(query: Query, shard: Shard, t: int, directory: Directory, k: int) -> Found:
+    m, place = len(query.samples), int(directory.first_places[t])
+    myself = query.own == place
+    w = min(k, len(shard.points) - myself)
+    if w == 0:
+        return Found(np.empty(0, dtype=np.int64), np.empty((0, 0)), np.empty((0, 0), dtype=np.int64))
+    search = NearestNeighbors(n_neighbors=w, algorithm="brute", n_jobs=1).fit(shard.points)
+    distances, found = search.kneighbors(None if myself else query.samples)
+    return Found(np.arange(m), np.asarray(distances), place + found.astype(np.int64))
+
+
+def merge(found: Sequence[Found], m: int, keep: int) -> np.ndarray:
+    """Places of the `keep` best candidates of each of m samples, ascending, shape (m, keep)."""
+    scores = np.full((m, keep), np.inf, dtype=np.result_type(np.float32, *(one.scores for one in found)))
+    places = np.full((m, keep), -1)
+    for one in found:
+        both = np.hstack([scores[one.rows], one.scores])
+        best = np.argpartition(both, keep - 1, axis=1)[:, :keep]
+        scores[one.rows] = np.take_along_axis(both, best, axis=1)
+        places[one.rows] = np.take_along_axis(np.hstack([places[one.rows], one.places]), best, axis=1)
+    return np.sort(places, axis=1)
+
+
+def wanted(places: np.ndarray, own: int | None, m: int, directory: Directory) -> list[np.ndarray]:
+    """Places among these that other shards have: of each shard those within it, ascending."""
+    asked = np.unique(places)
+    if own is not None:
+        asked = asked[(asked < own) | (asked >= own + m)]
+    return np.split(asked, np.searchsorted(asked, directory.first_places[1:-1]))
+
+
+def points_at(shard: Shard, asked: list[np.ndarray], t: int, directory: Directory) -> tuple[np.ndarray, np.ndarray]:
+    """Points (h x d) and rows (h,) of the places that are asked of shard number t."""
+    at = asked[t] - directory.first_places[t]
+    return shard.points[at], shard.rows[at]
+
+
+def settle(
+    query: Query,
+    places: np.ndarray,
+    asked: list[np.ndarray],
+    brought: Sequence[tuple[np.ndarray, np.ndarray]],
+    k: int,
+) -> Neighborhood:
+    """The k nearest of the candidates (m x keep), by all columns.
+
+    Parameters
+    ----------
+    query : Query
+    places : ndarray of shape (m, keep)
+        As `merge` gives them.
+    asked, brought : lists
+        What was asked of the shards, and points and rows of those where that was something.
+    k : int
+    """
+    m = len(query.samples)
+    others = np.concatenate(asked)
+    points = np.concatenate([query.samples[:0], *(one for one, _ in brought)])
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(one for _, one in brought)])
+    first = 0 if query.own is None else m  # new samples are no candidates
+    near = first + np.searchsorted(others, places)
+    if query.own is not None:
+        mine = (places >= query.own) & (places < query.own + m)
+        near[mine] = places[mine] - query.own
+        points_all = np.concatenate([query.samples, points])
+    else:
+        points_all = points
+    # Ties go by place, as on one machine: `near` is in the order of places.
+    neighbors = nearest_of(points_all, query.samples, near, k)[1]
+    return Neighborhood(neighbors.astype(np.int32), others, points, rows)

@@ -1,0 +1,218 @@
+"""Samples sorted into shards, near ones together: each shard a run of cells, each cell whole in one shard.
+
+The cells are those of `ldsu.cells`, with the same centres whatever the number of blocks or shards, so that a cluster
+finds the neighbours that one machine finds. A sample's place is its number in the order of the cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ldsu.cells import (
+    cell_centres,
+    cell_means,
+    cell_size,
+    nearest_centre,
+    principal_axes,
+    project,
+    rows_for_axes,
+    rows_for_centres,
+    sort_into_cells,
+)
+from ldsu.dask.blocks import Blocks, take
+from ldsu.dask.cluster import even_parts
+from ldsu.local_expansion import in_units
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How rows as they came become samples: ``(X - origin) / unit`` in the precision of the work."""
+
+    origin: np.ndarray
+    unit: float
+    dtype: str
+
+    def __call__(self, X: np.ndarray, dtype: str | None = None) -> np.ndarray:
+        """Samples (n x d) of rows as they came."""
+        return in_units(X, self.origin, self.unit, dtype or self.dtype)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Where samples belong: components of mean (d,) and axes (d, r), centres (C, r)."""
+
+    mean: np.ndarray
+    axes: np.ndarray
+    centres: np.ndarray
+
+    def components(self, samples: np.ndarray) -> np.ndarray:
+        """Components (n x r) of samples."""
+        return project(samples, self.mean, self.axes, 1)
+
+    def of(self, samples: np.ndarray) -> np.ndarray:
+        """Cell of each sample."""
+        return nearest_centre(self.components(samples), self.centres, 1)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Samples of neighbouring cells.
+
+    Attributes
+    ----------
+    points : ndarray of shape (m, d)
+    rows : ndarray of shape (m,)
+        Which row of X each of them is.
+    starts : ndarray of shape (cells + 1,)
+        Where each cell starts among them.
+    """
+
+    points: np.ndarray
+    rows: np.ndarray
+    starts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Directory:
+    """Which shard has what: S shards, C cells, n places.
+
+    Attributes
+    ----------
+    cells : Cells
+        With the cells' means for centres.
+    sizes : ndarray of shape (C,)
+        Samples of each cell.
+    first_cells, first_places : ndarrays of shape (S + 1,)
+        Of each shard.
+    """
+
+    cells: Cells
+    sizes: np.ndarray
+    first_cells: np.ndarray
+    first_places: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Samples there are."""
+        return int(self.first_places[-1])
+
+    @property
+    def n_shards(self) -> int:
+        """Shards there are."""
+        return self.first_cells.size - 1
+
+    def owners(self, places: np.ndarray) -> np.ndarray:
+        """The shard of each place."""
+        return np.searchsorted(self.first_places, places, side="right") - 1
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Shards on the cluster, and the directory, of which the client has a copy."""
+
+    futures: list[Any]
+    directory: Directory
+    directory_future: Any
+
+
+def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
+    """Cells of all samples, and the samples of each run of cells brought together.
+
+    Parameters
+    ----------
+    X : Blocks
+        Its futures are not needed afterwards.
+    frame : Frame
+    row_bytes : int
+        Bytes that tasks will need for a row of a shard.
+    """
+    cluster, n = X.cluster, X.shape[0]
+    rng = np.random.default_rng(0)  # as in `cell_index`
+    mean, axes = principal_axes(frame(X[rows_for_axes(n, rng)]))
+    axes_only = cluster.submit("axes", Cells, mean, axes, np.empty((0, axes.shape[1]), dtype=np.float32))
+    some = _components_at(X, frame, axes_only, rows_for_centres(n, rng))
+    cells = cluster.submit("cells", _with_centres, axes_only, some, n, rng)
+    numbers = [cluster.submit("assign", _assign, block, frame, cells) for block in X.futures]
+    counts = np.sum(cluster.collect([cluster.submit("count", _count, one, cells) for one in numbers]), axis=0)
+    wanted = even_parts(n, cluster.rows_of_a_part(row_bytes), 2 * cluster.threads())
+    first_cells = _cut(counts, wanted)
+    split = [
+        cluster.submit("split", _split, block, frame, number, int(start), first_cells)
+        for block, number, start in zip(X.futures, numbers, X.starts, strict=False)
+    ]
+    shards = []
+    for s in range(first_cells.size - 1):
+        parts = [cluster.submit("part", _part, pieces, s) for pieces in split]
+        shards.append(cluster.submit("shard", _join, parts, cells, int(first_cells[s]), cell_size(n)))
+    cluster.wait(shards)
+    summaries = [cluster.submit("summary", _summary, shard, cells) for shard in shards]
+    directory = cluster.submit("directory", _directory, summaries, cells)
+    return Shards(shards, cluster.collect([directory])[0], directory)
+
+
+def _components_at(X: Blocks, frame: Frame, cells: Any, rows: np.ndarray) -> list[Any]:
+    """Components of some rows (ascending), as futures of parts."""
+    cuts = np.searchsorted(rows, X.starts)
+    return [
+        X.cluster.submit("sample", _sample, block, rows[a:b] - start, frame, cells)
+        for block, a, b, start in zip(X.futures, cuts[:-1], cuts[1:], X.starts[:-1], strict=True)
+        if b > a
+    ]
+
+
+def _sample(block: np.ndarray, rows: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
+    return cells.components(frame(take(block, rows)))
+
+
+def _with_centres(cells: Cells, some: Sequence[np.ndarray], n: int, rng: np.random.Generator) -> Cells:
+    return Cells(cells.mean, cells.axes, cell_centres(np.concatenate(some), n, rng, 1))
+
+
+def _assign(block: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
+    return cells.of(frame(block)).astype(np.int32) if len(block) else np.empty(0, dtype=np.int32)
+
+
+def _count(numbers: np.ndarray, cells: Cells) -> np.ndarray:
+    return np.bincount(numbers, minlength=cells.centres.shape[0])
+
+
+def _cut(counts: np.ndarray, parts: int) -> np.ndarray:
+    """First cell of each part, where cells with so many samples are cut into parts of equal size, and the end."""
+    before = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    return np.unique(np.concatenate([[0], np.searchsorted(before, np.arange(1, parts) * total / parts), [counts.size]]))
+
+
+def _split(
+    block: np.ndarray, frame: Frame, numbers: np.ndarray, start: int, first_cells: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    samples, shard = frame(block), np.searchsorted(first_cells, numbers, side="right") - 1
+    chosen = (np.flatnonzero(shard == s) for s in range(first_cells.size - 1))
+    return [(samples[rows], rows + start, numbers[rows]) for rows in chosen]
+
+
+def _part(pieces: list[Any], s: int) -> Any:
+    return pieces[s]
+
+
+def _join(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cells: Cells, first: int, size: int) -> Shard:
+    points, rows, numbers = (np.concatenate(some) for some in zip(*parts, strict=True))
+    order, starts = sort_into_cells(cells.components(points), numbers - first, size)
+    return Shard(points[order], rows[order], starts)
+
+
+def _summary(shard: Shard, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    return np.diff(shard.starts), cell_means(cells.components(shard.points), shard.starts)
+
+
+def _directory(summaries: Sequence[tuple[np.ndarray, np.ndarray]], cells: Cells) -> Directory:
+    sizes, means = zip(*summaries, strict=True)
+    first_cells = np.cumsum([0, *(one.size for one in sizes)])
+    first_places = np.cumsum([0, *(int(one.sum()) for one in sizes)])
+    return Directory(
+        Cells(cells.mean, cells.axes, np.concatenate(means)), np.concatenate(sizes), first_cells, first_places
+    )

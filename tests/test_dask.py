@@ -1,0 +1,430 @@
+"""LDSU on a Dask cluster of real processes: the same results as on one machine, whatever happens to workers."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fake_engine
+import ldsu
+from conftest import load_real_data
+from ldsu import load_model, save_model
+from ldsu.bench import runner
+from ldsu.bench.store import Store
+from ldsu.cli import cli
+from ldsu.progress import watching
+
+dask = pytest.importorskip("dask", reason="Dask is not installed")
+distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+da = pytest.importorskip("dask.array")
+
+import ldsu.dask as on_cluster  # noqa: E402
+from ldsu.dask import solver  # noqa: E402
+from ldsu.dask.pieces import Labels  # noqa: E402
+from ldsu.dask.search import Found, merge  # noqa: E402
+from ldsu.dask.shards import _cut  # noqa: E402
+from ldsu.precision import random_ranks  # noqa: E402
+
+# Small enough for a second, and solved far enough that only rounding is left to differ.
+QUICK = {"solver": "sparse", "tol": 1e-6, "n_landmarks": 20, "min_anchors": 30, "strength": 10.0}
+
+
+def start(workers=2, **options):
+    options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": "2GiB", **options}
+    return distributed.LocalCluster(n_workers=workers, **options)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with start() as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def blobs(n=1200, d=6, seed=0):
+    """Five blobs, three labels each."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(5, size=n)
+    X = 3 * rng.standard_normal((5, d))[y] + rng.standard_normal((n, d))
+    few = np.full(n, -1)
+    for t in range(5):
+        few[np.flatnonzero(y == t)[:3]] = t
+    return X, few
+
+
+def in_blocks(X, rows=250):
+    return da.from_array(X, chunks=(rows, X.shape[1]))
+
+
+def check_same(model, one, X, tolerance=1e-6):
+    np.testing.assert_array_equal(model.neighbors_, one.neighbors_)
+    np.testing.assert_array_equal(model.anchors_, one.anchors_)
+    assert abs(model.clique_laplacian_ - one.clique_laplacian_).max() < tolerance
+    for name in ("gamma_", "theta_", "strength_", "noise_"):
+        assert getattr(model, name) == pytest.approx(getattr(one, name), rel=1e-9), name
+    np.testing.assert_allclose(model.eigenvalues_, one.eigenvalues_, rtol=tolerance)
+    expected = one.transform(X)
+    unit = np.abs(expected).max()
+    np.testing.assert_allclose(model.transform(in_blocks(X)).compute(), expected, rtol=0, atol=tolerance * unit)
+
+
+@pytest.mark.parametrize(("search", "replicated"), [("exact", True), ("cells", True), ("cells", False)])
+def test_features_and_neighbours_are_those_of_one_machine(search, replicated, client, monkeypatch):
+    monkeypatch.setattr(solver, "WHOLE_SHARE", 1.0 if replicated else 0.0)
+    X, y = blobs()
+    parameters = {**QUICK, "neighbor_search": search, "store_graphs": True}
+    if not replicated:  # every iteration is a round of tasks
+        parameters |= {"min_anchors": 20, "n_landmarks": 5}
+    one = ldsu.LDSU(**parameters).fit(X, y)
+    model = on_cluster.LDSU(**parameters).fit(in_blocks(X), y)
+    assert model.replicated_ == replicated
+    assert model.n_iter_ == one.n_iter_
+    check_same(model, one, X)
+
+
+def test_how_rows_are_cut_into_blocks_does_not_matter(client):
+    X, y = blobs(700)
+    features = [
+        on_cluster.LDSU(**QUICK).fit(in_blocks(X, rows), da.from_array(y, chunks=rows)).transform(X[:50])
+        for rows in (700, 91)
+    ]
+    np.testing.assert_allclose(features[0], features[1], rtol=0, atol=1e-9)
+
+
+def test_without_labels_and_in_single_precision(client):
+    X, _ = blobs(600)
+    X = X.astype(np.float32)
+    parameters = {**QUICK, "tol": 1e-4}
+    one, model = ldsu.LDSU(**parameters).fit(X), on_cluster.LDSU(**parameters).fit(in_blocks(X))
+    features = model.transform(in_blocks(X))
+    assert features.dtype == np.float32
+    np.testing.assert_allclose(features.compute(), one.transform(X), rtol=0, atol=1e-3)
+
+
+def test_a_transform_is_lazy_and_has_the_blocks_of_its_input(client):
+    X, y = blobs(600)
+    model = on_cluster.LDSU(**QUICK).fit(in_blocks(X), y)
+    read = []
+
+    def block(rows):
+        read.append(rows)
+        return X[:rows]
+
+    lazy = da.from_delayed(dask.delayed(block)(40), shape=(40, 6), dtype=float)
+    features = model.transform(lazy)
+    assert features.chunks == ((40,), (model.eigenvalues_.size,))
+    assert not read
+    np.testing.assert_allclose(features.compute(), model.transform(X[:40]), rtol=0, atol=1e-9)
+
+
+def test_frames_of_parquet_and_arrays_of_zarr_are_read_where_they_are(client, tmp_path):
+    pandas, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    X, y = blobs(600)
+    names = [f"column {i}" for i in range(6)]
+    frame = pandas.DataFrame(X, columns=names).assign(label=y)
+    for part in range(3):
+        frame[part * 200 : (part + 1) * 200].to_parquet(tmp_path / f"part{part}.parquet")
+    table = dd.read_parquet(f"file://{tmp_path}/*.parquet")  # by fsspec, as S3 and its like
+    model = on_cluster.LDSU(**QUICK).fit(table[names], table["label"])
+    expected = ldsu.LDSU(**QUICK).fit(X, y).transform(X)
+    assert model.feature_names_in_.tolist() == names
+    np.testing.assert_allclose(model.transform(table[names]).compute(), expected, rtol=0, atol=1e-7)
+    with pytest.raises(ValueError, match="columns of X"):
+        model.transform(table[names[::-1]])
+    zarr = pytest.importorskip("zarr")
+    stored = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(200, 6), dtype="f8")
+    stored[:] = X
+    again = on_cluster.LDSU(**QUICK).fit(da.from_zarr(tmp_path / "x.zarr"), y)
+    np.testing.assert_allclose(again.transform(X), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_a_classifier_is_that_of_one_machine_and_is_loaded_without_a_cluster(classes, client, tmp_path):
+    X, y = blobs(900)
+    y = np.where(y < 0, -1, y % classes)
+    names = np.array([f"kind {t}" for t in range(classes)], dtype=object)
+    y = np.array([None if code < 0 else names[code] for code in y], dtype=object)
+    one = ldsu.LDSUClassifier(ldsu.LDSU(**QUICK)).fit(X, y)
+    model = on_cluster.LDSUClassifier(on_cluster.LDSU(**QUICK)).fit(in_blocks(X), y)
+    lazy = in_blocks(X)
+    np.testing.assert_array_equal(model.predict(lazy).compute(), one.predict(X))
+    np.testing.assert_array_equal(model.transduction_, one.transduction_)
+    np.testing.assert_allclose(model.predict_proba(lazy).compute(), one.predict_proba(X), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.decision_function(lazy).compute(), one.decision_function(X), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(model.confidence(X).familiarity, one.confidence(X).familiarity, rtol=0, atol=2 / 900)
+    save_model(model, tmp_path / "model.ldsu")
+    loaded = load_model(tmp_path / "model.ldsu")
+    assert type(loaded) is ldsu.LDSUClassifier
+    np.testing.assert_allclose(loaded.predict_proba(X), one.predict_proba(X), rtol=0, atol=1e-6)
+
+
+def test_another_classifier_learns_from_the_labelled_rows(client):
+    from sklearn.svm import LinearSVC
+
+    X, y = blobs(600)
+    one = ldsu.LDSUClassifier(ldsu.LDSU(**QUICK), LinearSVC()).fit(X, y)
+    model = on_cluster.LDSUClassifier(on_cluster.LDSU(**QUICK), LinearSVC()).fit(in_blocks(X), y)
+    assert np.mean(model.predict(in_blocks(X)).compute() == one.predict(X)) > 0.99
+    with pytest.raises(AttributeError, match="classifier=None"):
+        model.predict_proba(in_blocks(X))
+
+
+def test_few_rows_are_fitted_on_the_client(client):
+    X, y = blobs(300)
+    model = on_cluster.LDSU().fit(in_blocks(X), y)
+    assert model.solver_ == "exact"
+    np.testing.assert_array_equal(model.transform(in_blocks(X)).compute(), ldsu.LDSU().fit(X, y).transform(X))
+    assert type(model.to_local()) is ldsu.LDSU
+
+
+@pytest.mark.parametrize(
+    ("change", "parameters", "message"),
+    [
+        (lambda X: np.where(X > 4, np.nan, X), {}, "NaN or infinity"),
+        (lambda X: X * 1e200, {}, "square does not fit"),
+        (lambda X: X[:, 0], {}, "2 dimensions"),
+        (lambda X: X.astype(str), {}, "features|no numbers|could not convert"),
+        (lambda X: X, {"filter": "truncate", "n_components": 5}, "filter='tikhonov'"),
+        (lambda X: X, {"kernel": "linear"}, "kernel='rbf'"),
+        (lambda X: X, {"solver": "exact"}, "all samples in one place"),
+        (lambda X: X, {"device": "torch"}, "device='torch'"),
+        (lambda X: X[:-1], {}, "rows but y has"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(change, parameters, message, client):
+    X, y = blobs(400)
+    X = change(X)
+    blocks = da.from_array(X, chunks=100)
+    if X.dtype.kind == "U":
+        blocks = da.from_array(np.where(X == X, "word", X), chunks=100)
+    with pytest.raises(ValueError, match=message):
+        on_cluster.LDSU(**{**QUICK, **parameters}).fit(blocks, y)
+
+
+def test_without_a_client_it_says_how_to_make_one():
+    program = (
+        "import numpy as np, dask.array as da; from ldsu.dask import LDSU\n"
+        "try:\n    LDSU().fit(da.ones((10, 2)))\nexcept ValueError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert "There is no Dask client. Make one first" in done.stdout, done.stderr
+
+
+def test_labels_of_rows_that_have_none_are_missing():
+    labels = Labels(np.array([3, 8]), np.array([1, 0]))
+    assert labels.of(np.array([8, 0, 3, 9])).tolist() == [0, -1, 1, -1]
+    assert Labels(np.empty(0, dtype=int), np.empty(0, dtype=int)).of(np.arange(2)).tolist() == [-1, -1]
+
+
+def test_runs_of_cells_have_about_the_same_size_and_none_is_empty():
+    counts = np.array([5, 1, 1, 1, 90, 1, 1])
+    firsts = _cut(counts, 4)
+    assert firsts[0] == 0
+    assert firsts[-1] == counts.size
+    assert np.all(np.diff(firsts) > 0)
+    np.testing.assert_array_equal(_cut(np.full(12, 10), 4), [0, 3, 6, 9, 12])
+
+
+def test_merged_candidates_are_the_best_of_all_shards():
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((7, 30))
+    found = [
+        Found(np.arange(7), scores[:, at], np.tile(np.arange(30)[at], (7, 1))) for at in np.split(np.arange(30), 3)
+    ]
+    np.testing.assert_array_equal(merge(found, 7, 4), np.sort(np.argsort(scores, axis=1)[:, :4], axis=1))
+
+
+def test_ranks_are_a_random_order_that_each_row_knows_for_itself():
+    ranks = random_ranks(np.arange(20_000), 0)
+    assert np.unique(ranks).size == 20_000
+    np.testing.assert_array_equal(random_ranks(np.array([19_999, 5]), 0), ranks[[19_999, 5]])
+    assert np.any(random_ranks(np.arange(10), 1) != ranks[:10])
+    # Neither the row's number nor the rank of the row before tells it.
+    assert abs(np.corrcoef(np.arange(20_000), ranks)[0, 1]) < 0.03
+    assert abs(np.corrcoef(ranks[1:], ranks[:-1])[0, 1]) < 0.03
+    assert (np.asarray(ranks) >= 0).all()
+
+
+# Faults: workers and schedulers that are killed.
+
+
+def kill_at(stage, cluster, killed):
+    """Tells of stages; in the one named, kills a worker a moment after it has begun."""
+
+    def kill():
+        time.sleep(0.15)
+        pid = next(iter(cluster.workers.values())).pid
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    def watcher(name, seconds):
+        if name == stage and seconds is None:
+            threading.Thread(target=kill, daemon=True).start()
+
+    return watching(watcher)
+
+
+@pytest.mark.parametrize(
+    "stage", ["solve", *(pytest.param(name, marks=pytest.mark.slow) for name in ("shards", "neighbours", "factor"))]
+)
+def test_a_worker_killed_in_any_stage_changes_nothing(stage):
+    X, y = blobs(4000, 10)
+    with start() as cluster, distributed.Client(cluster):
+        undisturbed = on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y).transform(X[:100])
+        killed = []
+        with kill_at(stage, cluster, killed):
+            model = on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y)
+        assert killed
+        np.testing.assert_allclose(model.transform(X[:100]), undisturbed, rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_with_the_system_in_parts_changes_nothing(monkeypatch):
+    monkeypatch.setattr(solver, "WHOLE_SHARE", 0.0)
+    test_a_worker_killed_in_any_stage_changes_nothing("solve")
+
+
+@pytest.mark.slow
+def test_a_worker_killed_during_a_transform_changes_nothing():
+    X, y = blobs(4000, 10)
+    with start() as cluster, distributed.Client(cluster):
+        model = on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y)
+        expected = model.transform(in_blocks(X, 200)).compute()
+        pid = next(iter(cluster.workers.values())).pid
+        threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+        features = model.transform(in_blocks(X, 200)).compute()
+        np.testing.assert_allclose(features, expected, rtol=0, atol=1e-9)
+        assert pid not in [worker.pid for worker in cluster.workers.values()]
+
+
+def processes(tmp_path, workers=2):
+    """A scheduler and workers as `dask scheduler` and `dask worker` start them, and the scheduler's address."""
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = [subprocess.Popen([*command, "--port", "0", "--no-dashboard", "--scheduler-file", str(file)], **quiet)]
+    for _ in range(workers):
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file)]
+        more = ["--nthreads", "1", "--memory-limit", "2GiB", "--no-dashboard", "--local-directory", str(tmp_path)]
+        started.append(subprocess.Popen([*command, *more], **quiet))
+    return file, started
+
+
+def end(started):
+    for process in started:
+        process.kill()
+    for process in started:
+        process.wait()
+
+
+def test_a_scheduler_that_is_gone_is_one_sentence_and_nothing_is_saved(tmp_path):
+    X, y = blobs(4000, 10)
+    file, started = processes(tmp_path, workers=1)
+    try:
+        with distributed.Client(scheduler_file=str(file), timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+            path = tmp_path / "models" / "model.ldsu"
+
+            def kill(name, seconds):
+                if name == "solve" and seconds is None:
+                    started[0].kill()
+
+            with watching(kill), pytest.raises(on_cluster.ClusterError, match="scheduler was lost during 'solve'"):
+                save_model(on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y), path)
+            assert not path.parent.exists()
+    finally:
+        end(started)
+
+
+def test_an_address_where_no_scheduler_is_is_one_sentence(tmp_path, monkeypatch):
+    X, y = blobs(60)
+    table = tmp_path / "t.csv"
+    np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="a,b,c,d,e,f,kind", comments="", fmt="%.6g")
+    monkeypatch.setattr("ldsu.dask.cluster.SECONDS_TO_CONNECT", 1.0)
+    done = CliRunner().invoke(cli, ["fit", str(table), "--label", "kind", "--dask", "tcp://127.0.0.1:9"])
+    assert done.exit_code == 1
+    assert "No Dask scheduler answers at 'tcp://127.0.0.1:9'" in done.output
+    assert not list(tmp_path.glob("*.ldsu"))
+
+
+def test_a_table_is_fitted_on_a_cluster_and_predicted_without_one(client, tmp_path):
+    X, y = blobs(3200, 4)
+    labels = np.array(["", *(f"kind {t}" for t in range(5))])[y + 1]
+    rows = "\n".join(
+        ",".join([*(f"{value:.6f}" for value in row), label]) for row, label in zip(X, labels, strict=True)
+    )
+    (tmp_path / "t.csv").write_text(f"a,b,c,d,kind\n{rows}\n")
+    said = {}
+    for name, more in {"there": ["--dask", client.scheduler.address], "here": []}.items():
+        model, out = tmp_path / f"{name}.ldsu", tmp_path / f"{name}.csv"
+        done = CliRunner().invoke(cli, ["fit", str(tmp_path / "t.csv"), "--label", "kind", "-o", str(model), *more])
+        assert done.exit_code == 0, done.output
+        done = CliRunner().invoke(cli, ["predict", str(model), str(tmp_path / "t.csv"), "-o", str(out)])
+        assert done.exit_code == 0, done.output
+        said[name] = [line.split(",")[1] for line in out.read_text().splitlines()]
+    agree = np.mean(np.array(said["here"]) == np.array(said["there"]))
+    assert agree > 0.999
+    assert distributed.get_client() is client  # that of the command is gone
+
+
+def test_an_experiment_on_a_cluster_has_the_rows_of_one_here(client, tmp_path, monkeypatch):
+    here, there = tmp_path / "here.sqlite", tmp_path / "there.sqlite"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    client.run(lambda path: sys.path.insert(0, path), str(Path(__file__).parent))
+    for path, more in ((here, {"jobs": 1}), (there, {"dask": client.scheduler.address})):
+        done = runner.run(fake_engine.experiment(), path, engine="fake_engine", quiet=True, **more)
+        assert done.exit_code == 0
+    rows = []
+    for path in (here, there):
+        with Store(path, read_only=True) as store:
+            assert store.check() == []
+            assert store.claims() == []
+            rows.append({(row["data"], row["split"], row["method"], row["labels"], row["map"]) for row in store.rows()})
+    assert rows[0] == rows[1]
+
+
+# Real data, real processes.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_usps_on_workers_of_their_own_processes(workers, tmp_path):
+    X, y = load_real_data("usps.npz")
+    few = np.full(y.size, -1)
+    for t in np.unique(y):
+        few[np.flatnonzero(y == t)[:5]] = t
+    parameters = {"neighbor_search": "exact", "tol": 1e-9, "store_graphs": True, "n_landmarks": 50, "min_anchors": 60}
+    one = ldsu.LDSU(solver="sparse", **parameters).fit(X, few)
+    file, started = processes(tmp_path, workers)
+    try:
+        with distributed.Client(scheduler_file=str(file), timeout=60) as client:
+            client.wait_for_workers(workers, timeout=60)
+            model = on_cluster.LDSU(solver="sparse", **parameters).fit(in_blocks(X, 2000), few)
+            check_same(model, one, X[:1000])
+    finally:
+        end(started)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("search", ["cells", "exact"])
+def test_200_000_rows_of_covertype(workers, search):
+    X, y = load_real_data("covtype.npz")
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.choice(len(X), 200_000, replace=False))
+    X, y = X[rows] + 1e-3 * rng.standard_normal((rows.size, X.shape[1])), y[rows]  # no two equally far
+    few = np.full(y.size, -1)
+    for t in np.unique(y):
+        few[np.flatnonzero(y == t)[:10]] = t
+    parameters = {"neighbor_search": search, "tol": 1e-6, "store_graphs": True, "n_landmarks": 20, "min_anchors": 4}
+    parameters |= {"strength": 10.0, "max_iter": 2000}
+    one = ldsu.LDSU(solver="sparse", **parameters).fit(X, few)
+    with start(workers) as cluster, distributed.Client(cluster):
+        model = on_cluster.LDSU(solver="sparse", **parameters).fit(in_blocks(X, 50_000), few)
+        check_same(model, one, X[:2000])
