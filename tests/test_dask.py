@@ -80,7 +80,7 @@ def test_features_and_neighbours_are_those_of_one_machine(search, replicated, cl
     X, y = blobs()
     parameters = {**QUICK, "neighbor_search": search, "store_graphs": True}
     if not replicated:  # every iteration is a round of tasks
-        parameters |= {"min_anchors": 20, "n_landmarks": 5}
+        parameters |= {"min_anchors": 1, "n_landmarks": 3}
     one = ldsu.LDSU(**parameters).fit(X, y)
     model = on_cluster.LDSU(**parameters).fit(in_blocks(X), y)
     assert model.replicated_ == replicated

@@ -43,7 +43,7 @@ except ImportError:  # NumPy 1
     from numpy.core._exceptions import _ArrayMemoryError
 
 TESTS = Path(__file__).parent
-ENVIRONMENT = os.environ | {
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),

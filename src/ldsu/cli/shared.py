@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,12 +52,15 @@ class OneSentenceGroup(click.Group):
         """Run the command; code 2 for what was asked wrongly, 1 for what the machine refused."""
         try:
             _require_room_to_start()
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # what a full disk refuses is refused here, and not when the interpreter ends
+            return result
         except (ValueError, OSError, MemoryError, ImportError, RuntimeError) as error:
             sentence = _sentence(error)
             if sentence is None or ctx.params.get("debug"):
                 raise
             click.echo(f"Error: {sentence}", err=True)
+            _drop_output()
             ctx.exit(2 if isinstance(error, ValueError) else 1)
         except KeyboardInterrupt:
             click.echo(INTERRUPTED, err=True)
@@ -83,6 +87,14 @@ def _sentence(error: Exception) -> str | None:
         advice = " Free some space, or write to another disk." if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror}.{advice}"
     return said or type(error).__name__
+
+
+def _drop_output() -> None:
+    """Forget what standard output does not take: the interpreter would try once more, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _require_room_to_start() -> None:

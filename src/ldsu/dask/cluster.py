@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ ROUNDS_AHEAD = 2
 
 
 SECONDS_TO_CONNECT = 10.0
+# How often to see whether the scheduler is still there, and how long it may be away.
+LOOK_SECONDS, GRACE_SECONDS = 2.0, 5.0
 
 
 class ClusterError(ConnectionError):
@@ -100,17 +103,33 @@ class Cluster:
 
     def wait(self, futures: Sequence[Any]) -> None:
         """Wait until all are done; the first that failed raises its error."""
-        from distributed import as_completed
+        from distributed import wait
 
-        with self.translated():
-            for done, future in enumerate(as_completed(futures), start=1):
-                if future.status == "error":
-                    future.result()
-                if future.status in ("cancelled", "lost"):
-                    raise ClusterError(self._gone())
-                if self.verbose and sys.stderr.isatty():
-                    end = "\r" if done < len(futures) else "\r\033[K"
-                    print(f"  {done} of {len(futures)} tasks", end=end, file=sys.stderr, flush=True)
+        pending, count = set(futures), len(set(futures))
+        while pending:
+            with self.translated():
+                try:
+                    finished = wait(pending, timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED")
+                except TimeoutError:
+                    self._require_scheduler()
+                    continue
+                for future in finished.done:
+                    if future.status == "error":
+                        future.result()
+                    if future.status in ("cancelled", "lost"):
+                        raise ClusterError(self._gone())
+            pending = finished.not_done
+            if self.verbose and sys.stderr.isatty():
+                end = "\r" if pending else "\r\033[K"
+                print(f"  {count - len(pending)} of {count} tasks", end=end, file=sys.stderr, flush=True)
+
+    def _require_scheduler(self) -> None:
+        """Give up on a scheduler that does not come back: Dask itself waits for a minute or more."""
+        end = time.monotonic() + GRACE_SECONDS
+        while self.client.status != "running":
+            if time.monotonic() > end:
+                raise ClusterError(self._gone())
+            time.sleep(0.1)
 
     def during(self, stage: str) -> None:
         """Name the stage, for words of what goes wrong in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -175,7 +176,7 @@ class LDSU(ldsu.LDSU):
         given = given if given in (np.float32, np.float64) else np.dtype(np.float64)
 
         def task(name: str, call: Any, *arguments: Any) -> Any:
-            return delayed(call, name=f"ldsu-{name}", pure=False)(*arguments)
+            return delayed(call, pure=False)(*arguments, dask_key_name=f"ldsu-{name}-{uuid.uuid4().hex}")
 
         blocks = []
         for block, length in zip(delayed_blocks(X), lengths, strict=True):

@@ -36,9 +36,9 @@ class Weights(NamedTuple):
     weights: np.ndarray
 
 
-def prepare(block: np.ndarray, frame: Frame, directory: Directory) -> search.Query:
+def prepare(block: np.ndarray, frame: Frame, directory: Directory, k: int, exact: bool) -> search.Query:
     """New rows as samples that seek neighbours."""
-    return search.new_query(frame(block), directory)
+    return search.new_query(frame(block), directory, k, exact)
 
 
 def merged(found: Sequence[search.Found], query: search.Query, k: int, exact: bool, directory: Directory) -> np.ndarray:
@@ -82,31 +82,28 @@ def weigh(
     return Weights(P_new @ coefficients.astype(dtype), around.others[around.neighbors], weights)
 
 
-def contribution(weights: Weights, local: np.ndarray, t: int, directory: Directory) -> np.ndarray | None:
-    """``w^T F_N`` over the samples of shard number t, or None where it has none of N."""
+def contribution(weights: Weights, local: np.ndarray, t: int, directory: Directory) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that have some of N in shard number t, and ``w^T F_N`` over these: shapes (u,), (u, r)."""
     first, last = directory.first_places[t], directory.first_places[t + 1]
     mine = (weights.places >= first) & (weights.places < last)
     rows = np.flatnonzero(mine.any(axis=1))
-    if rows.size == 0:
-        return None
-    added = np.zeros((weights.features.shape[0], local.shape[1]), dtype=weights.features.dtype)
+    added = np.empty((rows.size, local.shape[1]), dtype=weights.features.dtype)
 
     def fill(part: slice) -> None:
         at = rows[part]
         some = np.where(mine[at], weights.weights[at], 0)
         numbers = np.where(mine[at], weights.places[at] - first, 0)
-        added[at] = (some[:, None] @ local[numbers].astype(added.dtype))[:, 0]
+        added[part] = (some[:, None] @ local[numbers].astype(added.dtype))[:, 0]
 
     ONE.each(fill, rows.size, 2 * weights.places.shape[1] * local.shape[1] * 8)
-    return added
+    return rows, added
 
 
-def finished(weights: Weights, added: Sequence[np.ndarray | None], dtype: str) -> np.ndarray:
+def finished(weights: Weights, added: Sequence[tuple[np.ndarray, np.ndarray]], dtype: str) -> np.ndarray:
     """Features of a block."""
     features = weights.features.copy()
-    for one in added:
-        if one is not None:
-            features += one
+    for rows, values in added:
+        features[rows] += values
     return features.astype(dtype, copy=False)
 
 
@@ -137,7 +134,7 @@ class ShardedExpansion:
         solved, shards = self.solved, self.solved.shards
         of, frame, exact = shards.directory_future, solved.frame, solved.exact
         k = min(self.n_conditioning + 1, shards.directory.n)
-        query = task("query", prepare, block, frame, of)
+        query = task("query", prepare, block, frame, of, k, exact)
         found = [task("search", search.find, query, shard, t, of, k, exact) for t, shard in enumerate(shards.futures)]
         places = task("merge", merged, found, query, k, exact, of)
         asked = task("wanted", asked_of, places, of)

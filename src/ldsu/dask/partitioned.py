@@ -36,8 +36,9 @@ class Part:
 
     Attributes
     ----------
-    G : sparse array of shape (m, m + h)
-        Rows of the factor; `scaled` multiplies its columns by D^-1/2, and L from both sides.
+    G, G_T : sparse arrays of shape (m, m + h), (m + h, m)
+        Rows of the factor; `scaled` multiplies its columns by D^-1/2, and L from both sides. The transpose is kept
+        beside it: products with it by rows take half the time.
     L : sparse array of shape (m + h, m + h)
         ``eta lam`` times the Laplacian of its cliques.
     labelled, codes : ndarrays of shape (l,)
@@ -66,6 +67,7 @@ class Part:
     n_classes: int
     n_groups: int
     groups: Any = None
+    G_T: Any = None
 
     @property
     def dtype(self) -> Any:
@@ -199,7 +201,9 @@ def scaled(
     )
     classes = np.zeros((part.n_classes, part.n_groups))
     np.add.at(classes, (part.codes, own), 1.0)
-    done = replace(part, G=G.tocsr(), L=L.tocsr(), scale=scale, groups=C[:m])
+    G, L = G.tocsr(), L.tocsr()
+    G.sort_indices()
+    done = replace(part, G=G, G_T=G.T.tocsr(), L=L, scale=scale, groups=C[:m])
     return done, E, classes
 
 
@@ -239,7 +243,7 @@ def multiply(part: Part, values: Any, beyond: Sequence[np.ndarray], whole: bool)
     energy = np.einsum("ij,ij->j", V, Y, dtype=np.float64)
     if whole:
         GV = part.G @ V
-        Y += part.G.T @ GV
+        Y += part.G_T @ GV
         energy += np.einsum("ij,ij->j", GV, GV, dtype=np.float64)
     U = V_own[part.labelled] * part.scale[part.labelled, None]
     energy += (part.counts[:, None] * U.astype(np.float64) ** 2).sum(axis=0)

@@ -7,8 +7,9 @@ orders them by their distance in all columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
@@ -26,6 +27,15 @@ from ldsu.cells import (
 from ldsu.dask.shards import Directory, Shard
 
 
+class Group(NamedTuple):
+    """Samples of one cell that search together: from where to where in the order, their cell, and cells to search."""
+
+    start: int
+    stop: int
+    cell: int
+    near: np.ndarray
+
+
 @dataclass(frozen=True)
 class Query:
     """Samples that seek neighbours, cell by cell.
@@ -35,16 +45,15 @@ class Query:
     samples : ndarray of shape (m, d)
     order : ndarray of shape (m,)
         In which the samples of a cell follow each other.
-    starts, numbers : ndarrays of shape (cells + 1,), (cells,)
-        Where each cell starts in that order, and its number.
+    groups : tuple of Group
+        Samples that search together.
     own : int or None
         Place of the first sample, where they are samples of a shard: none is a neighbour of itself.
     """
 
     samples: np.ndarray
     order: np.ndarray
-    starts: np.ndarray
-    numbers: np.ndarray
+    groups: tuple[Group, ...]
     own: int | None
 
 
@@ -77,19 +86,24 @@ class Neighborhood:
     rows: np.ndarray
 
 
-def own_query(shard: Shard, s: int, directory: Directory) -> Query:
-    """The samples of shard number s, who seek each other."""
-    first = int(directory.first_cells[s])
+def own_query(shard: Shard, s: int, directory: Directory, k: int, exact: bool) -> Query:
+    """The samples of shard number s, who seek k neighbours among all."""
+    first, order = int(directory.first_cells[s]), np.arange(len(shard.points))
     numbers = np.arange(first, first + shard.starts.size - 1)
-    return Query(shard.points, np.arange(len(shard.points)), shard.starts, numbers, int(directory.first_places[s]))
+    keep = keep_of(k, exact, directory, own=True)
+    groups = () if exact else _groups(shard.points, order, shard.starts, numbers, directory, keep)
+    return Query(shard.points, order, groups, int(directory.first_places[s]))
 
 
-def new_query(samples: np.ndarray, directory: Directory) -> Query:
-    """New samples, sorted by the cell they fall into."""
+def new_query(samples: np.ndarray, directory: Directory, k: int, exact: bool) -> Query:
+    """New samples, who seek k neighbours; sorted by the cell they fall into."""
+    if exact:
+        return Query(samples, np.arange(len(samples)), (), None)
     cells = nearest_centre(directory.cells.components(samples), directory.cells.centres, 1)
     order = np.argsort(cells, kind="stable")
     numbers, firsts = np.unique(cells[order], return_index=True)
-    return Query(samples, order, np.append(firsts, cells.size), numbers, None)
+    keep = keep_of(k, exact, directory, own=False)
+    return Query(samples, order, _groups(samples, order, np.append(firsts, cells.size), numbers, directory, keep), None)
 
 
 def keep_of(k: int, exact: bool, directory: Directory, *, own: bool) -> int:
@@ -98,24 +112,24 @@ def keep_of(k: int, exact: bool, directory: Directory, *, own: bool) -> int:
     return min(kept, directory.n - own)
 
 
-def _groups(query: Query, directory: Directory, keep: int) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
-    """Samples that search together, their cell, their components about its centre, and the cells to search."""
-    cells = directory.cells
-    components = cells.components(query.samples)
-    for position, start, stop in groups_of_rows(query.starts):
-        rows, cell = query.order[start:stop], int(query.numbers[position])
-        Z = components[rows] - cells.centres[cell]
-        yield rows, cell, Z, cells_to_search(cells.centres, directory.sizes, cell, Z, keep)
-
-
-def shards_to_ask(shard: Shard, s: int, directory: Directory, k: int) -> np.ndarray:
-    """Numbers of the shards in whose cells the samples of shard s have candidates."""
-    query = own_query(shard, s, directory)
-    asked: set[int] = set()
+def _groups(
+    samples: np.ndarray, order: np.ndarray, starts: np.ndarray, numbers: np.ndarray, directory: Directory, keep: int
+) -> tuple[Group, ...]:
+    """Groups of samples, from where each cell starts in their order and its number, with the cells they search."""
+    cells, found = directory.cells, []
     with one_blas_thread():
-        for _, _, _, near in _groups(query, directory, keep_of(k, False, directory, own=True)):
-            asked.update(np.unique(np.searchsorted(directory.first_cells, near, side="right") - 1).tolist())
-    return np.array(sorted(asked))
+        for position, start, stop in groups_of_rows(starts):
+            cell = int(numbers[position])
+            Z = cells.components(samples[order[start:stop]]) - cells.centres[cell]
+            near = cells_to_search(cells.centres, directory.sizes, cell, Z, keep)
+            found.append(Group(int(start), int(stop), cell, near.astype(np.int32)))
+    return tuple(found)
+
+
+def shards_to_ask(query: Query, directory: Directory) -> np.ndarray:
+    """Numbers of the shards that have cells to search."""
+    near = [np.unique(np.searchsorted(directory.first_cells, group.near, side="right") - 1) for group in query.groups]
+    return np.unique(np.concatenate(near))
 
 
 def find(query: Query, shard: Shard, t: int, directory: Directory, k: int, exact: bool) -> Found:
@@ -130,15 +144,17 @@ def _find_in_cells(query: Query, shard: Shard, t: int, directory: Directory, k: 
     place = int(directory.first_places[t])
     m, w = len(query.samples), min(keep, len(shard.points))
     scores, places = np.full((m, w), np.inf, dtype=np.float32), np.full((m, w), -1)
-    components = None
-    for rows, cell, Z, near in _groups(query, directory, keep):
+    cells, components = directory.cells, None
+    for start, stop, cell, near in query.groups:
         mine = near[(near >= first) & (near < last)] - first
         if mine.size == 0:
             continue
         if components is None:
-            components = directory.cells.components(shard.points)
+            components = cells.components(shard.points)
+        rows = query.order[start:stop]
+        Z = cells.components(query.samples[rows]) - cells.centres[cell]
         columns = np.concatenate([np.arange(shard.starts[j], shard.starts[j + 1]) for j in mine])
-        found = scores_of(Z, components[columns] - directory.cells.centres[cell])
+        found = scores_of(Z, components[columns] - cells.centres[cell])
         if query.own == place:
             found[np.arange(rows.size), np.searchsorted(columns, rows)] = np.inf
         best = smallest(found, min(keep, columns.size))

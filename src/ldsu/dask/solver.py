@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import gen_batches
+from sklearn.utils import gen_even_slices
 
 from ldsu.arrays import ONE
 from ldsu.dask import partitioned, pieces, search
@@ -38,8 +38,8 @@ from ldsu.solvers.sparse import (
     working_precision,
 )
 
-# Right-hand sides that are solved together.
-COLUMNS = 16
+# Right-hand sides that are solved together, at most.
+COLUMNS = 32
 # Share of a worker's memory that the whole system may take before it is left in parts.
 WHOLE_SHARE = 0.35
 
@@ -215,15 +215,13 @@ def neighborhoods(shards: Shards, k: int, exact: bool, cluster: Cluster) -> list
     """The k nearest others of every sample: a Neighborhood for each shard."""
     directory, of = shards.directory, shards.directory_future
     every = range(directory.n_shards)
+    queries = [cluster.submit("query", search.own_query, shards.futures[s], s, of, k, exact) for s in every]
     if exact:
         asked = [np.array(every)] * directory.n_shards
     else:
-        asked = cluster.collect(
-            [cluster.submit("ask", search.shards_to_ask, shards.futures[s], s, of, k) for s in every]
-        )
+        asked = cluster.collect([cluster.submit("ask", search.shards_to_ask, query, of) for query in queries])
     found = []
-    for s in every:
-        query = cluster.submit("query", search.own_query, shards.futures[s], s, of)
+    for s, query in enumerate(queries):
         m = int(directory.first_places[s + 1] - directory.first_places[s])
         own = int(directory.first_places[s])
         keep = search.keep_of(k, exact, directory, own=True)
@@ -254,11 +252,11 @@ def _solve_whole(
     whole = cluster.submit("system", pieces.join_pieces, parts, settings, dtype)
     anchored = [
         cluster.submit("solve", pieces.solve_anchors, whole, anchors[part], settings, firsts)
-        for part in gen_batches(anchors.size, COLUMNS)
+        for part in _blocks_for_all(anchors.size, cluster)
     ]
     smooth = [
         cluster.submit("solve", pieces.solve_directions, whole, part, settings, firsts)
-        for part in gen_batches(q, COLUMNS)
+        for part in _blocks_for_all(q, cluster)
     ]
     outcomes = cluster.collect([cluster.submit("outcome", pieces.outcome, one) for one in [*anchored, *smooth]])
     every = range(shards.directory.n_shards)
@@ -267,6 +265,13 @@ def _solve_whole(
     H = [_side_by_side(smooth, cluster, s, 1) for s in every]
     cluster.wait([*Z, *MP, *H])
     return Z, MP, H, max(i for i, _ in outcomes), max(r for _, r in outcomes)
+
+
+def _blocks_for_all(columns: int, cluster: Cluster) -> list[slice]:
+    """Columns cut into blocks, about as many for each thread of the cluster."""
+    threads = cluster.threads()
+    rounds = -(-columns // (COLUMNS * threads))
+    return list(gen_even_slices(columns, min(columns, rounds * threads)))
 
 
 def _side_by_side(solved: list[Any], cluster: Cluster, *path: int) -> Any:
