@@ -327,7 +327,7 @@ def test_a_scheduler_that_is_gone_is_one_sentence_and_nothing_is_saved(tmp_path)
     X, y = blobs(4000, 10)
     file, started = processes(tmp_path, workers=1)
     try:
-        with distributed.Client(scheduler_file=str(file), timeout=60) as client:
+        with distributed.Client(scheduler_file=str(file), timeout=20) as client:
             client.wait_for_workers(1, timeout=60)
             path = tmp_path / "models" / "model.ldsu"
 

@@ -166,6 +166,7 @@ class Cluster:
     def workers(self) -> dict[str, dict[str, Any]]:
         """Workers there are, by address."""
         with self.translated():
+            self._require_scheduler()
             try:
                 info = self.client.scheduler_info(n_workers=-1)
             except TypeError:  # older releases always tell of all

@@ -141,21 +141,13 @@ def join_pieces(pieces: Sequence[Piece], settings: Settings, dtype: str) -> Whol
     return WholeSystem(system, P)
 
 
-def solve_anchors(
-    whole: WholeSystem, anchors: np.ndarray, settings: Settings, first_places: np.ndarray
-) -> tuple[list[np.ndarray], int, float]:
-    """``B^-1 E_A`` for some anchors, by shards; iterations; residual."""
-    Z, iterations, residual = whole.system.solve_anchored(anchors, settings)
-    return np.split(Z, first_places[1:-1]), iterations, residual
-
-
-def solve_directions(
-    whole: WholeSystem, part: slice, settings: Settings, first_places: np.ndarray
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], int, float]:
-    """``eta M P`` and H for some columns of P, by shards; iterations; residual."""
-    MP, H, iterations, residual = whole.system.solve_smooth(whole.P[:, part], settings)
-    cut = first_places[1:-1]
-    return list(zip(np.split(MP, cut), np.split(H, cut), strict=True)), iterations, residual
+def solve_block(
+    whole: WholeSystem, anchors: np.ndarray, columns: slice, settings: Settings, first_places: np.ndarray
+) -> tuple[list[tuple[np.ndarray, np.ndarray, np.ndarray]], int, float]:
+    """``B^-1 E_A``, ``eta M P`` and H for some anchors and some columns of P, by shards; iterations; residual."""
+    *blocks, iterations, residual = whole.system.solve_columns(anchors, whole.P[:, columns], settings)
+    by_shard = zip(*(np.split(block, first_places[1:-1]) for block in blocks), strict=True)
+    return list(by_shard), iterations, residual
 
 
 def outcome(solved: tuple[Any, int, float]) -> tuple[int, float]:

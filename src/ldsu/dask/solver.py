@@ -27,6 +27,7 @@ from ldsu.solvers.sparse import (
     anchored_features,
     anchors_among,
     clique_scale,
+    columns_of,
     gamma_in_units,
     in_given_order,
     landmarks_of,
@@ -39,7 +40,7 @@ from ldsu.solvers.sparse import (
 )
 
 # Right-hand sides that are solved together, at most.
-COLUMNS = 32
+COLUMNS = 40
 # Share of a worker's memory that the whole system may take before it is left in parts.
 WHOLE_SHARE = 0.35
 
@@ -250,19 +251,13 @@ def _solve_whole(
     """Solve with the whole system on every worker, each block of right-hand sides a task."""
     firsts = shards.directory.first_places
     whole = cluster.submit("system", pieces.join_pieces, parts, settings, dtype)
-    anchored = [
-        cluster.submit("solve", pieces.solve_anchors, whole, anchors[part], settings, firsts)
-        for part in _blocks_for_all(anchors.size, cluster)
-    ]
-    smooth = [
-        cluster.submit("solve", pieces.solve_directions, whole, part, settings, firsts)
-        for part in _blocks_for_all(q, cluster)
-    ]
-    outcomes = cluster.collect([cluster.submit("outcome", pieces.outcome, one) for one in [*anchored, *smooth]])
+    solved = []
+    for part in _blocks_for_all(anchors.size + q, cluster):
+        first, second = columns_of(part, anchors.size)
+        solved.append(cluster.submit("solve", pieces.solve_block, whole, anchors[first], second, settings, firsts))
+    outcomes = cluster.collect([cluster.submit("outcome", pieces.outcome, one) for one in solved])
     every = range(shards.directory.n_shards)
-    Z = [_side_by_side(anchored, cluster, s) for s in every]
-    MP = [_side_by_side(smooth, cluster, s, 0) for s in every]
-    H = [_side_by_side(smooth, cluster, s, 1) for s in every]
+    Z, MP, H = ([_side_by_side(solved, cluster, s, number) for s in every] for number in range(3))
     cluster.wait([*Z, *MP, *H])
     return Z, MP, H, max(i for i, _ in outcomes), max(r for _, r in outcomes)
 

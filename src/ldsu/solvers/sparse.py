@@ -441,36 +441,36 @@ class JointSystem:
         MP = arrays.zeros((n, p), self.dtype)
         H = arrays.zeros((n, p), self.dtype)
 
-        def anchored(part: slice) -> tuple[int, float]:
-            Z[:, part], iterations, residual = self.solve_anchored(anchors[part], settings)
+        def fill(part: slice) -> tuple[int, float]:
+            first, second = columns_of(part, anchors.size)
+            Z[:, first], MP[:, second], H[:, second], iterations, residual = self.solve_columns(
+                anchors[first], P[:, second], settings
+            )
             return iterations, residual
 
-        def smooth(part: slice) -> tuple[int, float]:
-            MP[:, part], H[:, part], iterations, residual = self.solve_smooth(P[:, part], settings)
-            return iterations, residual
-
-        jobs = [(anchored, part) for part in gen_batches(anchors.size, arrays.columns)]
-        jobs += [(smooth, part) for part in gen_batches(p, arrays.columns)]
-        outcomes = arrays.map(lambda job: job[0](job[1]), jobs)
+        outcomes = arrays.map(fill, gen_batches(anchors.size + p, arrays.columns))
         iterations, residual = max(i for i, _ in outcomes), max(r for _, r in outcomes)
         warn_of_residual(residual, settings)
         return Z, MP, H, iterations, residual
 
-    def solve_anchored(self, anchors: np.ndarray, settings: Settings) -> tuple[Any, int, float]:
-        """``B^-1 E_A`` for some anchors, shape (n, anchors), iterations and residual."""
+    def solve_columns(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
+        """`solve` for some anchors and some columns of P (n x b) together."""
         arrays, xp = self.arrays, self.arrays.xp
-        rows = arrays.put(anchors)
-        E = arrays.zeros((self.scale.shape[0], rows.shape[0]), self.dtype)
-        E[rows, xp.arange(rows.shape[0])] = self.scale[rows]
-        solution, iterations, residual = self._conjugate(E, settings)
-        return self.scale[:, None] * solution, iterations, residual
-
-    def solve_smooth(self, P: Any, settings: Settings) -> tuple[Any, Any, int, float]:
-        """``eta M P`` and ``P - B^-1 eta M P`` for some columns of P (n x b), iterations and residual."""
+        rows, a = arrays.put(anchors), anchors.size
         scale = self.scale[:, None]
-        rhs = self.graphs(P / scale)
+        rhs = arrays.zeros((self.scale.shape[0], a + P.shape[1]), self.dtype)
+        rhs[rows, xp.arange(a)] = self.scale[rows]
+        if P.shape[1]:
+            rhs[:, a:] = self.graphs(P / scale)
         solution, iterations, residual = self._conjugate(rhs, settings)
-        return rhs / scale, P - scale * solution, iterations, residual
+        solution *= scale
+        return solution[:, :a], rhs[:, a:] / scale, P - solution[:, a:], iterations, residual
+
+
+def columns_of(part: slice, a: int) -> tuple[slice, slice]:
+    """A part of columns of which the first are those of a anchors: which anchors, and which columns after them."""
+    first = slice(min(part.start, a), min(part.stop, a))
+    return first, slice(max(part.start - a, 0), max(part.stop - a, 0))
 
 
 def coarse_inverse_of(E: Any, dtype: str, arrays: Arrays) -> Any:
