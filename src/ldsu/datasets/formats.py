@@ -19,6 +19,8 @@ import scipy.io
 import scipy.sparse
 from sklearn.datasets import load_svmlight_file
 
+from ldsu.arrays import ignoring_warnings
+
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 MAX_LABEL = 2**31
 
@@ -85,7 +87,8 @@ def read_npz(path: Path) -> Arrays:
 
 def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
     """Read a MATLAB file of samples and labels: fea and gnd, or X and Y; images are column-major there."""
-    variables = scipy.io.loadmat(path, appendmat=False)
+    with ignoring_warnings("The default value for `spmatrix`"):  # of SciPy 1.18: both kinds of sparse will do
+        variables = scipy.io.loadmat(path, appendmat=False)
     if "facedat" in variables:
         return _face_cells(variables["facedat"])
     names = {name.lower(): name for name in variables}

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from textwrap import dedent
 from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -113,8 +114,11 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        doc = cls.__doc__ or ""
         for placeholder, text in SHARED_DOCS.items():
-            cls.__doc__ = (cls.__doc__ or "").replace(f"    {{{placeholder}}}\n", text)
+            # From Python 3.13 on docstrings come without their indentation.
+            doc = doc.replace(f"    {{{placeholder}}}\n", text).replace(f"{{{placeholder}}}\n", dedent(text))
+        cls.__doc__ = doc
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -55,7 +55,7 @@ class KSDA(KernelFeatures):
     """
 
     min_classes = 2
-    matrices = 5
+    matrices = 6
     labelled_matrices = 1
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
