@@ -32,7 +32,8 @@ from ldsu.dask.search import Found, merge  # noqa: E402
 from ldsu.dask.shards import _cut  # noqa: E402
 from ldsu.precision import random_ranks  # noqa: E402
 
-# Small enough for a second, and solved far enough that only rounding is left to differ.
+# Small enough for a second. With another number of workers sums are taken in another order, and a solve to 1e-6 may
+# take a step more or less: such results are compared to 1e-7.
 QUICK = {"solver": "sparse", "tol": 1e-6, "n_landmarks": 20, "min_anchors": 30, "strength": 10.0}
 
 
@@ -281,7 +282,7 @@ def test_a_worker_killed_in_any_stage_changes_nothing(stage):
         with kill_at(stage, cluster, killed):
             model = on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y)
         assert killed
-        np.testing.assert_allclose(model.transform(X[:100]), undisturbed, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(model.transform(X[:100]), undisturbed, rtol=0, atol=1e-7)
 
 
 @pytest.mark.slow
