@@ -81,7 +81,7 @@ def test_features_and_neighbours_are_those_of_one_machine(search, replicated, cl
     X, y = blobs()
     parameters = {**QUICK, "neighbor_search": search, "store_graphs": True}
     if not replicated:  # every iteration is a round of tasks
-        parameters |= {"min_anchors": 1, "n_landmarks": 3}
+        parameters |= {"min_anchors": 1, "n_landmarks": 3, "strength": 1.0}
     one = ldsu.LDSU(**parameters).fit(X, y)
     model = on_cluster.LDSU(**parameters).fit(in_blocks(X), y)
     assert model.replicated_ == replicated
@@ -145,7 +145,7 @@ def test_frames_of_parquet_and_arrays_of_zarr_are_read_where_they_are(client, tm
     np.testing.assert_allclose(again.transform(X), expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), 5])
 def test_a_classifier_is_that_of_one_machine_and_is_loaded_without_a_cluster(classes, client, tmp_path):
     X, y = blobs(900)
     y = np.where(y < 0, -1, y % classes)
@@ -368,6 +368,7 @@ def test_an_address_where_no_scheduler_is_is_one_sentence(tmp_path, monkeypatch)
     assert not list(tmp_path.glob("*.ldsu"))
 
 
+@pytest.mark.slow
 def test_a_table_is_fitted_on_a_cluster_and_predicted_without_one(client, tmp_path):
     X, y = blobs(3200, 4)
     labels = np.array(["", *(f"kind {t}" for t in range(5))])[y + 1]
