@@ -45,5 +45,12 @@ class KernelExpansion:
         coefficients = arrays.put(self.coefficients)
         for block in gen_batches(n, max(1, max(BLOCK_BYTES, arrays.block_bytes) // (8 * max(b, 1)))):
             K = self.kernel(X[block], self.points, arrays)
-            features[block] = arrays.get(K @ coefficients) - self.offset
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
+                features[block] = arrays.get(K @ coefficients) - self.offset
+        if not np.isfinite(features).all():
+            largest = float(np.abs(self.coefficients).max(initial=0))
+            raise ValueError(
+                f"The features of some rows do not fit {X.dtype}: the model's coefficients go up to {largest:.3g}. "
+                "Fit with more regularisation, or rescale X."
+            )
         return features
