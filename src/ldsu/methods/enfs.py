@@ -153,6 +153,11 @@ class EnFS(SelectorMixin, BaseEstimator):
         self.ranking_[np.argsort(-self.scores_, kind="stable")] = np.arange(1, d + 1)
         return self
 
+    def transform(self, X: Any) -> Any:
+        """Keep the columns selected, of X (q, d)."""
+        check_is_fitted(self)  # before X is looked at
+        return super().transform(X)
+
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self)
         if self.n_features_to_select is None:

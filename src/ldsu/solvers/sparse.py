@@ -45,6 +45,8 @@ from ldsu.spectrum import fix_signs, settle_n_components, symmetric_eigh
 
 # A tolerance below this, or graphs that outweigh the kernel by more than this, need double precision.
 SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
+# And so does a nugget below this: the factor holds one over its root.
+SINGLE_NUGGET = 1e-12
 # Where graphs outweigh the kernel by more than this, the tolerance is made smaller in proportion.
 USUAL_STRENGTH, LEAST_TOLERANCE = 1e3, 1e-8
 # With a larger gamma, in units of the samples' spread, the kernel is zero between any two of them as well.
@@ -59,8 +61,8 @@ def weight_of_graphs(codes: np.ndarray, settings: Settings) -> float:
 
 
 def working_precision(codes: np.ndarray, settings: Settings) -> str:
-    """Single precision, unless tolerance or strength ask for more than it holds, or eigenvectors are sought."""
-    light = weight_of_graphs(codes, settings) <= SINGLE_STRENGTH
+    """Single precision, unless tolerance, strength or nugget ask for more than it holds, or eigenvectors are sought."""
+    light = weight_of_graphs(codes, settings) <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET
     return "float32" if light and settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
 
 
