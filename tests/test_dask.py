@@ -275,6 +275,13 @@ def kill_at(stage, cluster, killed):
     "stage", ["solve", *(pytest.param(name, marks=pytest.mark.slow) for name in ("shards", "neighbours", "factor"))]
 )
 def test_a_worker_killed_in_any_stage_changes_nothing(stage):
+    model, features, undisturbed = fit_while_a_worker_is_killed(stage)
+    assert model.replicated_
+    np.testing.assert_allclose(features, undisturbed, rtol=0, atol=1e-7)
+
+
+def fit_while_a_worker_is_killed(stage):
+    """A model, its features, and those of a model of the same samples that nobody disturbed."""
     X, y = blobs(4000, 10)
     with start() as cluster, distributed.Client(cluster):
         undisturbed = on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y).transform(X[:100])
@@ -282,13 +289,15 @@ def test_a_worker_killed_in_any_stage_changes_nothing(stage):
         with kill_at(stage, cluster, killed):
             model = on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y)
         assert killed
-        np.testing.assert_allclose(model.transform(X[:100]), undisturbed, rtol=0, atol=1e-7)
+        return model, model.transform(X[:100]), undisturbed
 
 
 @pytest.mark.slow
 def test_a_worker_killed_with_the_system_in_parts_changes_nothing(monkeypatch):
     monkeypatch.setattr(solver, "WHOLE_SHARE", 0.0)
-    test_a_worker_killed_in_any_stage_changes_nothing("solve")
+    model, features, undisturbed = fit_while_a_worker_is_killed("solve")
+    assert not model.replicated_
+    np.testing.assert_allclose(features, undisturbed, rtol=0, atol=1e-7)
 
 
 @pytest.mark.slow

@@ -18,8 +18,6 @@ from ldsu.memory import GIB
 TASK_SHARE = 0.12
 # Of a worker without a limit so much is taken for granted.
 USUAL_MEMORY = 4 * GIB
-# Iterations that are submitted before the first of them is known not to be the last.
-ROUNDS_AHEAD = 2
 
 
 SECONDS_TO_CONNECT = 10.0

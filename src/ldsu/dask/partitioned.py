@@ -18,7 +18,7 @@ import scipy.sparse
 from sklearn.utils import gen_batches
 
 from ldsu.arrays import ONE
-from ldsu.dask.cluster import ROUNDS_AHEAD, Cluster, even_parts
+from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.pieces import Piece
 from ldsu.dask.shards import Shards
 from ldsu.solvers import Settings
@@ -28,6 +28,8 @@ from ldsu.solvers.sparse import coarse_inverse_of
 # worker's memory that they may take.
 ARRAYS_OF_A_SOLVE, SOLVE_SHARE = 10, 0.25
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 32
+# Iterations that are submitted before the first of them is known not to be the last.
+ROUNDS_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Part:
 
 
 class Border(NamedTuple):
-    """What a part takes from each of the others: rows of theirs, and how many in all."""
+    """What a part takes from each of the others: rows of theirs."""
 
     rows: list[np.ndarray]
 
@@ -423,11 +425,12 @@ class PartitionedSystem:
     inverse: Any
     settings: Settings
 
-    def _beyond(self, values: list[Any], cut: Callable[..., Any] = rows_for) -> list[list[Any]]:
+    def _beyond(self, values: list[Any]) -> list[list[Any]]:
         """For each part, what it has beyond its border."""
         submit = self.cluster.submit
         return [
-            [submit("border", cut, values[b], self.borders[a], b) for b in meets] for a, meets in enumerate(self.meets)
+            [submit("border", rows_for, values[b], self.borders[a], b) for b in meets]
+            for a, meets in enumerate(self.meets)
         ]
 
     def _givers(self, a: int) -> list[tuple[int, int]]:

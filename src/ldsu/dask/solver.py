@@ -114,7 +114,7 @@ def solve_on_cluster(
     listed = min(max(2 * settings.n_conditioning, settings.clique_size - 1), n - 1)
     exact = not searches_cells(n, settings.neighbor_search)
     itemsize = np.dtype(dtype).itemsize
-    q = settings_directions(chosen.size, n)
+    q = n_directions(chosen.size, n)
 
     with _stage(cluster, stages, "shards"):
         unit = spread(X[rows_for_spread(n)], X.mean)
@@ -201,7 +201,7 @@ def solve_on_cluster(
     )
 
 
-def settings_directions(n_landmarks: int, n: int) -> int:
+def n_directions(n_landmarks: int, n: int) -> int:
     """Columns of the landmark features."""
     return min(n_landmarks, settle_n_directions(n))
 
