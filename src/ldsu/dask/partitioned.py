@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import gen_batches
+from sklearn.utils import gen_even_slices
 
 from ldsu.arrays import ONE
 from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.pieces import Piece
 from ldsu.dask.shards import Shards
 from ldsu.solvers import Settings
-from ldsu.solvers.sparse import coarse_inverse_of
+from ldsu.solvers.sparse import coarse_inverse_of, columns_of
 
 # Bytes of a part's arrays that conjugate gradients hold at a time, in columns of its samples, and the share of a
 # worker's memory that they may take.
@@ -242,11 +242,9 @@ def multiply(part: Part, values: Any, beyond: Sequence[np.ndarray], whole: bool)
     m = V_own.shape[0]
     V = np.concatenate([V_own, *beyond])
     Y = part.L @ V
-    energy = np.einsum("ij,ij->j", V, Y, dtype=np.float64)
     if whole:
-        GV = part.G @ V
-        Y += part.G_T @ GV
-        energy += np.einsum("ij,ij->j", GV, GV, dtype=np.float64)
+        Y += part.G_T @ (part.G @ V)
+    energy = np.einsum("ij,ij->j", V, Y, dtype=np.float64)
     U = V_own[part.labelled] * part.scale[part.labelled, None]
     energy += (part.counts[:, None] * U.astype(np.float64) ** 2).sum(axis=0)
     classes = np.zeros((part.n_classes, V.shape[1]))
@@ -265,20 +263,6 @@ def added_to(product: Product, number: int) -> np.ndarray:
     return product.others[number]
 
 
-def _completed(
-    part: Part, V: np.ndarray, product: Product, given: Sequence[np.ndarray], rows: Sequence[np.ndarray], classes: Any
-) -> np.ndarray:
-    """The whole product at own samples: with what other parts add to it, and the same-class graph."""
-    Y = product.own.copy()
-    for at, values in zip(rows, given, strict=True):
-        Y[at] += values
-    scale = part.scale[part.labelled, None]
-    U = V[part.labelled] * scale
-    sums = classes[part.codes].astype(part.dtype)
-    Y[part.labelled] += scale * (part.counts[:, None] * U - part.dtype.type(part.strength) * sums)
-    return Y
-
-
 def completed(
     part: Part,
     V: np.ndarray,
@@ -288,8 +272,16 @@ def completed(
     a: int,
     step: Step,
 ) -> np.ndarray:
-    """`_completed` for values V, as a task."""
-    return _completed(part, V, product, given, [border.rows[a] for border in borders], step.classes)
+    """The product at own samples, with what others add to it and the same-class graph, times the steps' lengths."""
+    length = step.length.astype(part.dtype)
+    Y = product.own * length
+    for border, values in zip(borders, given, strict=True):
+        Y[border.rows[a]] += values * length
+    scale = part.scale[part.labelled, None]
+    U = V[part.labelled] * scale
+    sums = step.classes[part.codes].astype(part.dtype)
+    Y[part.labelled] += length * scale * (part.counts[:, None] * U - part.dtype.type(part.strength) * sums)
+    return Y
 
 
 def begin(part: Part, B: np.ndarray) -> Half:
@@ -331,10 +323,9 @@ def total(
 def direct(part: Part, half: Half, totals: Totals) -> State:
     """The next direction: the preconditioned residual, and some of the one before."""
     X, R, D = half.state
-    dtype = part.dtype.type
-    Z = part.groups @ totals.coarse.astype(part.dtype)
+    Z = D * totals.turn.astype(part.dtype)
     Z += R
-    Z += totals.turn.astype(dtype) * D
+    Z += part.groups @ totals.coarse.astype(part.dtype)
     return State(X, R, Z)
 
 
@@ -344,7 +335,7 @@ def step_of(
     """How far to go, from the parts' energies."""
     energy, classes = (np.sum(some, axis=0) for some in zip(*shares, strict=True))
     if totals is None:
-        return Step(np.zeros_like(energy), classes)
+        return Step(np.ones_like(energy), classes)
     energy = energy - strength * (classes**2).sum(axis=0)
     # A column that is solved, or zero, stays as it is.
     going = (totals.squares > tol**2 * totals.unit) & (energy > 0) & totals.going
@@ -361,17 +352,19 @@ def advance(
     step: Step,
 ) -> Half:
     """One step along the direction."""
-    AD = completed(part, state.D, product, given, borders, a, step)
-    length = step.length.astype(part.dtype)
-    R = state.R - length * AD
-    return Half(State(state.X + length * state.D, R, state.D), _squares(R), _by_groups(part, R))
+    # What is new is worked on in place: arrays of this size cost as much to make as to fill.
+    R = completed(part, state.D, product, given, borders, a, step)
+    np.subtract(state.R, R, out=R)
+    X = state.D * step.length.astype(part.dtype)
+    X += state.X
+    return Half(State(X, R, state.D), _squares(R), _by_groups(part, R))
 
 
-def unit_columns(part: Part, rows: np.ndarray, columns: np.ndarray, width: int) -> np.ndarray:
-    """``D^-1/2 E``: columns of the identity at some rows."""
+def with_unit_columns(part: Part, rows: np.ndarray, columns: np.ndarray, width: int, others: np.ndarray) -> np.ndarray:
+    """``D^-1/2 E``, columns of the identity at some rows, and other columns to the right of them."""
     E = np.zeros((part.scale.size, width), dtype=part.dtype)
     E[rows, columns] = part.scale[rows]
-    return E
+    return np.hstack([E, others])
 
 
 def unscaled_columns(part: Part, pieces: Sequence[np.ndarray], columns: slice) -> np.ndarray:
@@ -379,15 +372,12 @@ def unscaled_columns(part: Part, pieces: Sequence[np.ndarray], columns: slice) -
     return np.concatenate([P[:, columns] for P in pieces]) / part.scale[:, None]
 
 
-def solution(part: Part, state: State) -> np.ndarray:
-    """``D^-1/2 X``."""
-    return part.scale[:, None] * state.X
-
-
-def smooth_results(part: Part, state: State, rhs: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``eta M P`` and ``H = P - B^-1 eta M P``."""
+def results(
+    part: Part, state: State, rhs: np.ndarray, V: np.ndarray, anchors: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``B^-1 E_A`` for the columns of anchors, ``eta M P`` and ``H = P - B^-1 eta M P`` for those of P."""
     scale = part.scale[:, None]
-    return rhs / scale, scale * V - scale * state.X
+    return scale * state.X[:, :anchors], rhs[:, anchors:] / scale, scale * (V - state.X[:, anchors:])
 
 
 def leftover(B: np.ndarray, product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -395,9 +385,9 @@ def leftover(B: np.ndarray, product: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return _squares(B - product), _squares(B)
 
 
-def rows_between(values: Any, start: int, stop: int, number: int | None = None) -> np.ndarray:
-    """Rows of an array, or of one of several."""
-    return (values if number is None else values[number])[start:stop]
+def rows_between(values: Sequence[np.ndarray], number: int, start: int, stop: int) -> np.ndarray:
+    """Rows of one of several arrays."""
+    return values[number][start:stop]
 
 
 def solution_of(state: State) -> np.ndarray:
@@ -574,39 +564,29 @@ def solve(
     width = int(SOLVE_SHARE * cluster.memory()) // (rows * np.dtype(dtype).itemsize * ARRAYS_OF_A_SOLVE)
     width = int(np.clip(width, FEWEST_COLUMNS, MOST_COLUMNS))
     blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
-    Z, MP, H = blocks_of
     outcomes = []
-
-    def hand_out(results: list[Any], into: list[list[Any]], number: int | None = None) -> None:
-        for some, first, result in zip(by_part, firsts, results, strict=False):
-            for s in some:
-                start, stop = int(places[s] - first), int(places[s + 1] - first)
-                into[s].append(submit("rows", rows_between, result, start, stop, number))
-
     owner = np.searchsorted(firsts, anchors, side="right") - 1
-    for columns in gen_batches(anchors.size, width):
-        rhs = []
-        for a, part in enumerate(system.parts):
-            which = np.flatnonzero(owner[columns] == a)
-            at = anchors[columns][which] - firsts[a]
-            rhs.append(submit("columns", unit_columns, part, at, which, columns.stop - columns.start))
-        states, *outcome = system.conjugate(rhs)
-        outcomes.append(outcome)
-        results = [submit("solution", solution, *one) for one in zip(system.parts, states, strict=True)]
-        hand_out(results, Z)
-        cluster.wait([block[-1] for block in Z])
-    for columns in gen_batches(q, width):
+    for block in gen_even_slices(anchors.size + q, -(-(anchors.size + q) // width)):
+        first, second = columns_of(block, anchors.size)
         V = [
-            submit("columns", unscaled_columns, part, [P[s] for s in some], columns)
+            submit("columns", unscaled_columns, part, [P[s] for s in some], second)
             for part, some in zip(system.parts, by_part, strict=True)
         ]
-        rhs = system.apply(V, whole=False)
+        rhs = []
+        for a, (part, smooth) in enumerate(zip(system.parts, system.apply(V, whole=False), strict=True)):
+            which = np.flatnonzero(owner[first] == a)
+            at = anchors[first][which] - firsts[a]
+            rhs.append(submit("columns", with_unit_columns, part, at, which, first.stop - first.start, smooth))
         states, *outcome = system.conjugate(rhs)
         outcomes.append(outcome)
-        results = [submit("solution", smooth_results, *one) for one in zip(system.parts, states, rhs, V, strict=True)]
-        hand_out(results, MP, 0)
-        hand_out(results, H, 1)
-        cluster.wait([block[-1] for block in [*MP, *H]])
+        for some, start, *solved in zip(by_part, firsts[:-1], system.parts, states, rhs, V, strict=True):
+            done = submit("solution", results, *solved, first.stop - first.start)
+            for s in some:
+                between = int(places[s] - start), int(places[s + 1] - start)
+                for number, blocks in enumerate(blocks_of):
+                    blocks[s].append(submit("rows", rows_between, done, number, *between))
+        del V, rhs, states, solved
+        cluster.wait([blocks[-1] for blocks in chain(*blocks_of)])
     joined = [[submit("columns", np.hstack, block) for block in blocks] for blocks in blocks_of]
     for blocks in joined:
         cluster.wait(blocks)

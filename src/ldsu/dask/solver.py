@@ -166,12 +166,15 @@ def solve_on_cluster(
         P = [cluster.submit("features-at-landmarks", _landmark_features, one) for one in parts]
         cluster.wait(P)
         replicated = whole_bytes(n, q, settings, itemsize) <= WHOLE_SHARE * cluster.memory()
+    # Of what the solves do not need nothing is held on to: the workers may forget it.
+    kept = (around, list(parts)) if keep_graphs else ([], [])
+    del around, weights
     with _stage(cluster, stages, "solve"):
         if replicated:
             solved = _solve_whole(parts, anchors, q, settings, dtype, shards, cluster)
         else:
             sizes = class_counts(codes)
-            solved = partitioned.solve(list(parts), P, anchors, q, sizes, chosen.size, settings, dtype, shards, cluster)
+            solved = partitioned.solve(parts, P, anchors, q, sizes, chosen.size, settings, dtype, shards, cluster)
         Z, MP, H, iterations, residual = solved
         warn_of_residual(residual, settings)
     with _stage(cluster, stages, "features"):
@@ -195,8 +198,8 @@ def solve_on_cluster(
         iterations=iterations,
         residual=residual,
         exact=exact,
-        neighborhoods=around if keep_graphs else [],
-        pieces=parts if keep_graphs else [],
+        neighborhoods=kept[0],
+        pieces=kept[1],
         replicated=replicated,
     )
 
