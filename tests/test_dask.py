@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sklearn.base import BaseEstimator
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fake_engine
 import ldsu
@@ -20,6 +22,7 @@ from ldsu.bench import runner
 from ldsu.bench.store import Store
 from ldsu.cli import cli
 from ldsu.progress import watching
+from test_estimators import expected_failed_checks
 
 dask = pytest.importorskip("dask", reason="Dask is not installed")
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
@@ -250,6 +253,26 @@ def test_ranks_are_a_random_order_that_each_row_knows_for_itself():
     assert abs(np.corrcoef(np.arange(20_000), ranks)[0, 1]) < 0.03
     assert abs(np.corrcoef(ranks[1:], ranks[:-1])[0, 1]) < 0.03
     assert (np.asarray(ranks) >= 0).all()
+
+
+def public_estimators():
+    named = (getattr(on_cluster, name) for name in on_cluster.__all__)
+    return [cls() for cls in named if isinstance(cls, type) and issubclass(cls, BaseEstimator)]
+
+
+@pytest.mark.slow
+@parametrize_with_checks(public_estimators(), expected_failed_checks=expected_failed_checks)
+def test_scikit_learn_contract_with_a_client(estimator, check, client):
+    check(estimator)  # raises where the contract is broken
+
+
+def test_a_classifier_learns_where_every_row_is_labelled(client):
+    X, _ = blobs(600)
+    y = np.sign(X[:, 0]).astype(int) + 1
+    features = on_cluster.LDSU(**QUICK)
+    model = on_cluster.LDSUClassifier(features).fit(in_blocks(X), y)
+    np.testing.assert_array_equal(model.transduction_, y)
+    assert np.mean(model.predict(in_blocks(X)).compute() == y) > 0.9
 
 
 # Faults: workers and schedulers that are killed.

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import _fit_context, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 import ldsu
 from ldsu.classify import ISOLATED, RAW_ODDS, STANDARDIZED_ODDS, LabelledOnly, _power, _row_lengths, certainties
@@ -57,7 +57,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         y = computed(y)
         if not is_collection(X):
             X = spread_out(X)
-        codes, self.classes_ = encode_labels(y, len(y))
+        codes, self.classes_ = encode_labels(y, _num_samples(y))
         if self.classes_.size < 2:
             raise ValueError(
                 f"LDSUClassifier needs labels of at least 2 classes, but y has {self.classes_.size} class(es): "
@@ -74,7 +74,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         self.scaler_ = ldsu.BlockScaler()
         self.scaler_.scale_, self.scaler_.n_features_in_ = scale, self.features_._n_features_out
         self._lengths = np.sort(lengths / scale)
-        few = _FeatureRows(blocks, scale, cluster)
+        few = _FeatureRows(blocks, self.features_._n_features_out, scale, cluster)
         if self.classifier is None:
             asked, first = self._learn_from_all(few, codes)
         else:
@@ -155,6 +155,11 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         model.features_ = self.features_.to_local()
         return model
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
+
     def _light(self) -> ldsu.LDSUClassifier:
         """The classifier without its features: what scores of features need."""
         model = ldsu.LDSUClassifier(
@@ -179,8 +184,8 @@ class _With:
 class _FeatureRows:
     """Scaled features of training rows that lie on the cluster, a few of them at a time."""
 
-    def __init__(self, blocks: list[Any], scale: float, cluster: Cluster) -> None:
-        self.blocks, self.scale, self.cluster = blocks, scale, cluster
+    def __init__(self, blocks: list[Any], columns: int, scale: float, cluster: Cluster) -> None:
+        self.blocks, self.columns, self.scale, self.cluster = blocks, columns, scale, cluster
         sizes = cluster.collect([cluster.submit("size", len, Z) for Z in blocks])
         self.starts = np.cumsum([0, *sizes])
         self.known: dict[bytes, np.ndarray] = {}
@@ -194,7 +199,8 @@ class _FeatureRows:
                 for Z, a, b, start in zip(self.blocks, cuts[:-1], cuts[1:], self.starts[:-1], strict=True)
                 if b > a
             ]
-            self.known[key] = np.concatenate(self.cluster.collect(parts)) / self.scale
+            none = np.empty((0, self.columns))  # as of others, where every row is labelled
+            self.known[key] = np.concatenate([*self.cluster.collect(parts), none]) / self.scale
         return self.known[key]
 
 

@@ -189,6 +189,11 @@ class LDSU(ldsu.LDSU):
     def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
         return super()._settle_kernel(X if X.shape[0] > MEDIAN_ROWS else X[:], gamma_scale)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False  # of arrays on the client; blocks of a collection may be
+        return tags
+
     def to_local(self) -> ldsu.LDSU:
         """The model as one machine has it, for `ldsu.save_model` and for work without a cluster.
 
