@@ -30,30 +30,36 @@ def conjugate_gradients(
     residual : float
         The largest relative residual, computed anew.
     """
+
+    def products(A: Any, B: Any) -> Any:
+        """Of each column of A with that of B, without an array for their entries."""
+        return xp.einsum("ij,ij->j", A, B)
+
     ones = xp.ones_like(B[0])
-    squares = (B * B).sum(axis=0)
+    squares = products(B, B)
     unit = xp.where(squares > 0, squares, ones)
     X = xp.zeros_like(B)
     R = xp.zeros_like(B)
     R += B
     D = precondition(R)
-    inner = (R * D).sum(axis=0)
+    inner = products(R, D)
     iterations = 0
     while iterations < max_iter and bool((squares > tol**2 * unit).any()):
         AD = apply(D)
-        energy = (D * AD).sum(axis=0)
+        energy = products(D, AD)
         # A column that is solved, or zero, stays as it is.
         going = (squares > tol**2 * unit) & (energy > 0)
         step = xp.where(going, inner / xp.where(going, energy, ones), 0 * ones)
-        X += step * D
         AD *= step
         R -= AD
-        squares = (R * R).sum(axis=0)
+        xp.multiply(D, step, out=AD)  # arrays of this size cost as much to make as to fill
+        X += AD
+        squares = products(R, R)
         Z = precondition(R)
-        before, inner = xp.where(inner > 0, inner, ones), (R * Z).sum(axis=0)
+        before, inner = xp.where(inner > 0, inner, ones), products(R, Z)
         D *= inner / before
         D += Z
         iterations += 1
     # Rounding lets the residual that is carried along drift from the true one.
     R = B - apply(X)
-    return X, iterations, float(((R * R).sum(axis=0) / unit).max()) ** 0.5
+    return X, iterations, float((products(R, R) / unit).max()) ** 0.5

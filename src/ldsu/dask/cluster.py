@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ldsu.dask.allocation import keep_freed_memory_on
 from ldsu.memory import GIB
 
 # Share of a worker's memory that the data of one of its tasks may take: the rest is for what the task makes of them,
@@ -72,6 +73,7 @@ class Cluster:
                     "There is no Dask client. Make one first: from distributed import Client; Client(ADDRESS), or "
                     "Client() for the cores of this machine."
                 ) from error
+        keep_freed_memory_on(client)
         self.client = client
         self.verbose = verbose
         self.token = uuid.uuid4().hex[:8]

@@ -1,0 +1,217 @@
+"""What a fit on a Dask cluster costs: a model of each stage, its constants from kept rows, and what it foretells.
+
+python benchmarks/scaleout_model.py [--results benchmarks/results]
+
+Takes the constants from scaleout.csv, sets the model beside every measurement in scaleout*.csv, and prints tables for
+10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + q right-hand sides:
+
+- Work of a worker: rows x constant for shards, graphs, factor and features; the same and a look at the centres of all
+  cells, of which there are 2.5 sqrt(n), for neighbours; entries x right-hand sides x iterations for the solve.
+- Bytes: every row once for shards; rows beyond the borders of shards for neighbours; for the solve the system to each
+  worker, or values at the borders of its part, there and back, for each iteration.
+- Tasks, which one scheduler hands out one after the other: blocks x shards to sort rows into shards; a round of tasks
+  for every part, and for every two parts that meet, in each iteration where the system is in parts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rows import RESULTS
+
+GIB, MIB = 2**30, 2**20
+D, ANCHORS, DIRECTIONS, ENTRIES = 54, 21, 50, 41  # of the measurements; entries of G, its transpose and L in a row
+COLUMNS = ANCHORS + DIRECTIONS
+LINEAR = ("shards", "graphs", "factor", "features")
+BLOCK_ROWS = 1_000_000  # of a Parquet file
+TASK_SECONDS = 1e-3  # of a scheduler for a task, as Dask's documentation has it
+NETWORK = 1e9  # bytes a second of a worker's share of the network
+PARTS_MET = 12  # other parts that a part has neighbours in
+# As in ldsu.dask: shares of a worker's memory for a task and for a block of columns; bytes of a row of a shard, of a
+# row of a part, and of a row of the whole system.
+TASK_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.25, 0.35
+SHARD_ROW, PART_ROW, WHOLE_ROW = 4112, 240, 2208
+
+
+class Workers(NamedTuple):
+    """How many, of one thread and so much memory."""
+
+    count: int
+    gib: float
+
+
+class Cost(NamedTuple):
+    """Of one stage."""
+
+    work: float  # seconds of each worker
+    sent: float  # bytes of each worker
+    tasks: float
+
+    @property
+    def seconds(self) -> float:
+        """Tasks are handed out while others work; what takes longer is what is waited for."""
+        return max(self.work + self.sent / NETWORK, self.tasks * TASK_SECONDS)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Constants, in seconds of one thread and in bytes."""
+
+    linear: dict[str, float]  # for a row
+    neighbours: float  # for a row, but for the look at cells
+    entry: float  # for an entry, a right-hand side and an iteration
+    iterations: tuple[float, float]  # factor and power of n
+    moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbours
+    border: float  # rows beyond the border of a part of a million
+
+    def n_iterations(self, n: float) -> float:
+        factor, power = self.iterations
+        return factor * n**power
+
+    def stages(self, n: float, workers: Workers, *, in_parts: bool | None = None) -> dict[str, Cost]:
+        """Cost of each stage."""
+        W, memory = workers.count, workers.gib * GIB
+        shards = max(2 * W, n * SHARD_ROW / (TASK_SHARE * memory))
+        away = 1 - 1 / W  # share of the rows that are wanted on another worker
+        costs = {stage: Cost(constant * n / W, 0, 2 * shards) for stage, constant in self.linear.items()}
+        blocks = max(1, n / BLOCK_ROWS)
+        costs["shards"] = Cost(
+            self.linear["shards"] * n / W, self.moved["shards"] * away * n / W, blocks * shards + 4 * blocks
+        )
+        costs["neighbours"] = Cost(
+            (self.neighbours + look_at_cells(n)) * n / W,
+            self.moved["neighbours"] * away * n / W,
+            shards * (4 + 2 * min(PARTS_MET, shards)),
+        )
+        if in_parts is None:
+            in_parts = n * WHOLE_ROW > WHOLE_SHARE * memory
+        rounds = self.n_iterations(n)
+        work = self.entry * ENTRIES * COLUMNS * rounds * n / W
+        if not in_parts:
+            costs["solve"] = Cost(work, 0.5 * WHOLE_ROW * n * (W > 1), 3 * shards * W)
+            return costs
+        parts = max(W, n * PART_ROW / (TASK_SHARE * memory))
+        width = np.clip(SOLVE_SHARE * memory / (n / parts * 40), 4, 32)
+        tasks = parts * (7 + 2 * min(PARTS_MET, parts - 1)) * np.ceil(COLUMNS / width) * rounds
+        sent = 2 * self.beyond(n / parts) * parts / W * away * COLUMNS * 4 * rounds
+        costs["solve"] = Cost(work, sent, tasks)
+        return costs
+
+    def beyond(self, rows: float) -> float:
+        """Rows beyond the border of a part: a surface in the ten dimensions or so that the rows fill."""
+        return self.border * (rows / 1e6) ** 0.9
+
+    def memory(self, n: float, workers: Workers) -> float:
+        """GiB of a worker where the system is in parts: samples, landmark features, system, results, a block."""
+        row = 4 * (D + DIRECTIONS) + 8 * ENTRIES + 4 * (ANCHORS + 2 * DIRECTIONS)
+        return row * n / workers.count / GIB + SOLVE_SHARE * workers.gib
+
+
+def look_at_cells(n: float) -> float:
+    """Seconds a row for the choice of cells: 32 of a group of 512 rows, each a product with every centre."""
+    return float(2.5 * np.sqrt(n) * 32 * D / 512 * 1e-9)
+
+
+Measured = dict[tuple[int, int], dict[str, float]]
+
+
+def measured(folder: Path, pattern: str) -> Measured:
+    """What was measured, by rows and workers; the last where it was measured again."""
+    found: Measured = defaultdict(dict)
+    for path in sorted(folder.glob(pattern)):
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                key = int(row["n"]), int(row["case"].split()[0])
+                found[key][row["what"]] = float(row["value"])
+    return {key: values for key, values in found.items() if "fit" in values}
+
+
+def geometric_mean(values: list[float]) -> float:
+    """Each measurement counts the same."""
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def fitted(found: Measured) -> Model:
+    """Constants from what was measured."""
+    apart = {key: values for key, values in found.items() if key[1] > 1}
+    in_parts = {key: values for key, values in apart.items() if values["system whole on each worker"] == 1}
+
+    def sent(values: dict[str, float], stage: str) -> float:
+        return values[f"{stage}: sent between workers"] * MIB
+
+    sizes = sorted({(n, values["iterations"]) for (n, _), values in found.items()})
+    power = 0.0
+    if len(sizes) > 1:
+        power = float(np.polyfit(np.log([n for n, _ in sizes]), np.log([i for _, i in sizes]), 1)[0])
+    borders = [
+        sent(values, "solve") / (2 * w * (1 - 1 / w) * COLUMNS * 4 * values["iterations"]) / (n / w / 1e6) ** 0.9
+        for (n, w), values in in_parts.items()
+    ]
+    return Model(
+        linear={stage: geometric_mean([v[stage] * w / n for (n, w), v in found.items()]) for stage in LINEAR},
+        neighbours=geometric_mean([v["neighbours"] * w / n - look_at_cells(n) for (n, w), v in found.items()]),
+        entry=geometric_mean(
+            [v["solve"] * w / (ENTRIES * COLUMNS * v["iterations"] * n) for (n, w), v in found.items()]
+        ),
+        iterations=(geometric_mean([i / n**power for n, i in sizes]), power),
+        moved={
+            stage: geometric_mean([sent(v, stage) / (n * (1 - 1 / w)) for (n, w), v in apart.items()])
+            for stage in ("shards", "neighbours")
+        },
+        border=geometric_mean(borders) if borders else float("nan"),
+    )
+
+
+def duration(seconds: float) -> str:
+    """In words."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.0f} h"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    folder = parser.parse_args().results
+    model = fitted(measured(folder, "scaleout.csv"))
+    print("| constant | value |\n|---|---|")
+    for stage, value in {**model.linear, "neighbours": model.neighbours}.items():
+        print(f"| {stage}, microseconds a row | {value * 1e6:.1f} |")
+    print(f"| solve, nanoseconds an entry, right-hand side and iteration | {model.entry * 1e9:.2f} |")
+    print(f"| iterations | {model.iterations[0]:.1f} n^{model.iterations[1]:.2f} |")
+    for stage, value in model.moved.items():
+        print(f"| {stage}, bytes sent for a row that moves | {value:.0f} |")
+    print(f"| rows beyond the border of a part of a million | {model.border:,.0f} |")
+    print("\n| rows | workers | measured | model |\n|---|---|---|---|")
+    for (n, w), values in sorted(measured(folder, "scaleout*.csv").items()):
+        parts = values["system whole on each worker"] == 1
+        told = sum(cost.seconds for cost in model.stages(n, Workers(w, 3), in_parts=parts).values())
+        print(f"| {n:,} | {w} | {values['fit']:.0f} s | {told:.0f} s |")
+    print("\n| rows | workers | shards | neighbours | factor | solve | fit | sent by each | memory | tasks |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for n, workers in (
+        (1e7, Workers(16, 8)),
+        (1e8, Workers(64, 16)),
+        (1e8, Workers(256, 8)),
+        (1e9, Workers(256, 32)),
+        (1e9, Workers(1024, 16)),
+    ):
+        costs = model.stages(n, workers)
+        columns = [duration(costs[stage].seconds) for stage in ("shards", "neighbours", "factor", "solve")]
+        whole = duration(sum(cost.seconds for cost in costs.values()))
+        moved = f"{sum(cost.sent for cost in costs.values()) / GIB:,.0f} GiB"
+        tasks = f"{sum(cost.tasks for cost in costs.values()) / 1e6:.2g} million"
+        print(
+            f"| {n:,.0f} | {workers.count} of {workers.gib} GiB | {' | '.join(columns)} | {whole} | {moved} | "
+            f"{model.memory(n, workers):.0f} GiB | {tasks} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
