@@ -1,6 +1,7 @@
 """LDSU on a Dask cluster of real processes: the same results as on one machine, whatever happens to workers."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -253,6 +254,33 @@ def test_ranks_are_a_random_order_that_each_row_knows_for_itself():
     assert abs(np.corrcoef(np.arange(20_000), ranks)[0, 1]) < 0.03
     assert abs(np.corrcoef(ranks[1:], ranks[:-1])[0, 1]) < 0.03
     assert (np.asarray(ranks) >= 0).all()
+
+
+def test_workers_reuse_memory_that_they_freed(client):
+    X, y = blobs(600)
+    on_cluster.LDSU(**QUICK).fit(in_blocks(X), y)
+    plugins = client.run(lambda dask_worker: list(dask_worker.plugins))
+    assert all("ldsu-reuses-freed-memory" in names for names in plugins.values())
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
+def test_an_array_made_again_takes_the_memory_of_the_one_before():
+    program = (
+        "import resource, numpy as np\n"
+        "from ldsu.dask.allocation import reuse_freed_memory\n"
+        "def faults():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    for _ in range(20):\n"
+        "        np.ones(10**6)\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "usual = faults()\n"
+        "assert reuse_freed_memory()\n"
+        "print(usual, faults())\n"
+    )
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}  # as Dask has it
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    usual, reused = map(int, done.stdout.split())
+    assert reused < usual / 4
 
 
 def public_estimators():

@@ -132,6 +132,25 @@ def test_conjugate_gradients_solve_every_column_and_leave_zero_columns_alone():
     assert residual <= 1e-10
 
 
+def test_columns_that_are_solved_early_are_put_aside():
+    rng = np.random.default_rng(0)
+    A = np.diag(np.linspace(1, 100, 60))
+    B = rng.standard_normal((60, 8))
+    B[:, ::2] = 0
+    B[:4, ::2] = 1.0  # four eigenvectors: four iterations
+    widths = []
+
+    def apply(V):
+        assert V.flags.c_contiguous
+        widths.append(V.shape[1])
+        return A @ V
+
+    X, iterations, residual = conjugate_gradients(apply, np.copy, B, 1e-10, 200, np)
+    assert widths == [8] * 4 + [4] * (iterations - 4) + [8]
+    assert residual <= 1e-10
+    np.testing.assert_allclose(A @ X, B, atol=1e-8)
+
+
 def test_a_solve_that_is_cut_short_says_so_and_names_what_to_change(digits):
     X, y = digits
     with pytest.warns(ConvergenceWarning, match="max_iter=2 .* above tol=1e-06. Raise max_iter, tol or nugget"):

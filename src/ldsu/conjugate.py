@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+# Solved columns are put aside when no more than this share of them are left.
+FEW_LEFT = 0.7
+
 
 def conjugate_gradients(
     apply: Callable[[Any], Any], precondition: Callable[[Any], Any], B: Any, tol: float, max_iter: int, xp: Any
 ) -> tuple[Any, int, float]:
     """Solve ``A X = B`` for a symmetric positive definite A, until every residual is `tol` of its right-hand side.
+
+    Columns that are solved are put aside when there are many of them: `apply` and `precondition` see fewer and fewer.
 
     Parameters
     ----------
@@ -35,20 +40,36 @@ def conjugate_gradients(
         """Of each column of A with that of B, without an array for their entries."""
         return xp.einsum("ij,ij->j", A, B)
 
-    ones = xp.ones_like(B[0])
+    def some_columns(A: Any, which: Any) -> Any:
+        """A copy, row by row, of some columns."""
+        copy = xp.zeros_like(A[:, : which.shape[0]])
+        copy += A[:, which]
+        return copy
+
     squares = products(B, B)
-    unit = xp.where(squares > 0, squares, ones)
-    X = xp.zeros_like(B)
+    unit = every_unit = xp.where(squares > 0, squares, xp.ones_like(squares))
+    solved = X = xp.zeros_like(B)
     R = xp.zeros_like(B)
     R += B
     D = precondition(R)
     inner = products(R, D)
-    iterations = 0
-    while iterations < max_iter and bool((squares > tol**2 * unit).any()):
+    columns, iterations = xp.arange(B.shape[1]), 0
+    while iterations < max_iter:
+        unsolved = squares > tol**2 * unit
+        left = int(unsolved.sum())
+        if not left:
+            break
+        if left <= FEW_LEFT * columns.shape[0]:
+            if X is not solved:
+                solved[:, columns] = X
+            (which,) = xp.where(unsolved)
+            columns, unit, inner, unsolved = columns[which], unit[which], inner[which], unsolved[which]
+            X, R, D = (some_columns(A, which) for A in (X, R, D))
         AD = apply(D)
         energy = products(D, AD)
         # A column that is solved, or zero, stays as it is.
-        going = (squares > tol**2 * unit) & (energy > 0)
+        going = unsolved & (energy > 0)
+        ones = xp.ones_like(energy)
         step = xp.where(going, inner / xp.where(going, energy, ones), 0 * ones)
         AD *= step
         R -= AD
@@ -60,6 +81,8 @@ def conjugate_gradients(
         D *= inner / before
         D += Z
         iterations += 1
+    if X is not solved:
+        solved[:, columns] = X
     # Rounding lets the residual that is carried along drift from the true one.
-    R = B - apply(X)
-    return X, iterations, float((products(R, R) / unit).max()) ** 0.5
+    R = B - apply(solved)
+    return solved, iterations, float((products(R, R) / every_unit).max()) ** 0.5

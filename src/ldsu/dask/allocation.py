@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import time
+from contextlib import suppress
 from typing import Any
 
 # Arrays up to this size are taken from memory that was freed, and so much of that is kept at the end of the heap.
 REUSED_BYTES, KEPT_BYTES = 32 * 2**20, 128 * 2**20
+# How often all of it is given back, at most.
+SECONDS_BETWEEN = 3.0
 # As glibc's malloc.h has them.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -28,8 +32,14 @@ def reuse_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, REUSED_BYTES) and mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
 
 
+def give_back_freed_memory() -> None:
+    """All that this process's allocator holds and nobody uses goes back to the system."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def keep_freed_memory_on(client: Any) -> None:
-    """Workers of a client that are there, and those that come, reuse freed memory."""
+    """Workers of a client that are there, and those that come, reuse freed memory, and give it back now and then."""
     from distributed.diagnostics.plugin import WorkerPlugin
 
     class ReusesFreedMemory(WorkerPlugin):
@@ -39,6 +49,12 @@ def keep_freed_memory_on(client: Any) -> None:
 
         def setup(self, worker: Any) -> None:
             """On the worker."""
-            reuse_freed_memory()
+            self.reuses, self.given_back = reuse_freed_memory(), time.monotonic()
+
+        def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
+            """After a task: what lies between arrays that are in use is not given back by itself."""
+            if self.reuses and finish == "memory" and time.monotonic() > self.given_back + SECONDS_BETWEEN:
+                give_back_freed_memory()
+                self.given_back = time.monotonic()
 
     client.register_plugin(ReusesFreedMemory())

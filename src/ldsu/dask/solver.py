@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import gen_even_slices
 
 from ldsu.arrays import ONE
 from ldsu.dask import partitioned, pieces, search
@@ -27,7 +27,6 @@ from ldsu.solvers.sparse import (
     anchored_features,
     anchors_among,
     clique_scale,
-    columns_of,
     gamma_in_units,
     in_given_order,
     landmarks_of,
@@ -255,8 +254,7 @@ def _solve_whole(
     firsts = shards.directory.first_places
     whole = cluster.submit("system", pieces.join_pieces, parts, settings, dtype)
     solved = []
-    for part in _blocks_for_all(anchors.size + q, cluster):
-        first, second = columns_of(part, anchors.size)
+    for first, second in _blocks_for_all(anchors.size, q, cluster):
         solved.append(cluster.submit("solve", pieces.solve_block, whole, anchors[first], second, settings, firsts))
     outcomes = cluster.collect([cluster.submit("outcome", pieces.outcome, one) for one in solved])
     every = range(shards.directory.n_shards)
@@ -265,11 +263,13 @@ def _solve_whole(
     return Z, MP, H, max(i for i, _ in outcomes), max(r for _, r in outcomes)
 
 
-def _blocks_for_all(columns: int, cluster: Cluster) -> list[slice]:
-    """Columns cut into blocks, about as many for each thread of the cluster."""
+def _blocks_for_all(anchors: int, q: int, cluster: Cluster) -> list[tuple[slice, slice]]:
+    """Anchors and columns cut into blocks: for each thread as many, and of both, since anchors take more iterations."""
     threads = cluster.threads()
-    rounds = -(-columns // (COLUMNS * threads))
-    return list(gen_even_slices(columns, min(columns, rounds * threads)))
+    rounds = -(-(anchors + q) // (COLUMNS * threads))
+    blocks = min(anchors + q, rounds * threads)
+    ends = [np.round(np.linspace(0, count, blocks + 1)).astype(int).tolist() for count in (anchors, q)]
+    return [(slice(*one), slice(*other)) for one, other in zip(*map(pairwise, ends), strict=True)]
 
 
 def _side_by_side(solved: list[Any], cluster: Cluster, *path: int) -> Any:
