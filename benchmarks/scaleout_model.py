@@ -35,7 +35,7 @@ NETWORK = 1e9  # bytes a second of a worker's share of the network
 PARTS_MET = 12  # other parts that a part has neighbours in
 # As in ldsu.dask: shares of a worker's memory for a task and for a block of columns; bytes of a row of a shard, of a
 # row of a part, and of a row of the whole system.
-TASK_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.25, 0.35
+TASK_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.3, 0.35
 SHARD_ROW, PART_ROW, WHOLE_ROW = 4112, 240, 2208
 
 
@@ -97,7 +97,7 @@ class Model:
             costs["solve"] = Cost(work, 0.5 * WHOLE_ROW * n * (W > 1), 3 * shards * W)
             return costs
         parts = max(W, n * PART_ROW / (TASK_SHARE * memory))
-        width = np.clip(SOLVE_SHARE * memory / (n / parts * 40), 4, 32)
+        width = np.clip(SOLVE_SHARE * memory / (n / W * 40), 4, 32)
         tasks = parts * (7 + 2 * min(PARTS_MET, parts - 1)) * np.ceil(COLUMNS / width) * rounds
         sent = 2 * self.beyond(n / parts) * parts / W * away * COLUMNS * 4 * rounds
         costs["solve"] = Cost(work, sent, tasks)
@@ -168,6 +168,20 @@ def fitted(found: Measured) -> Model:
     )
 
 
+def print_measured(found: Measured) -> None:
+    """Seconds of each stage, and the largest worker."""
+    keys = sorted(found)
+    print("| | " + " | ".join(f"{n:,} rows, {w} worker{'s' if w > 1 else ''}" for n, w in keys) + " |")
+    print("|---" * (len(keys) + 1) + "|")
+    for stage in ("shards", "neighbours", "graphs", "factor", "solve", "features", "transform"):
+        cells = [f"{found[key][stage]:.1f} ({found[key][f'{stage}: largest worker']:.1f})" for key in keys]
+        print(f"| {stage} | {' | '.join(cells)} |")
+    for what in ("fit", "iterations"):
+        print(f"| {what} | " + " | ".join(f"{found[key][what]:.0f}" for key in keys) + " |")
+    sent = [sum(v for k, v in found[key].items() if k.endswith("sent between workers")) / 1024 for key in keys]
+    print("| sent between workers, GiB | " + " | ".join(f"{value:.1f}" for value in sent) + " |")
+
+
 def duration(seconds: float) -> str:
     """In words."""
     if seconds < 120:
@@ -179,8 +193,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     folder = parser.parse_args().results
-    model = fitted(measured(folder, "scaleout.csv"))
-    print("| constant | value |\n|---|---|")
+    found = measured(folder, "scaleout.csv")
+    print_measured(found)
+    model = fitted(found)
+    print("\n| constant | value |\n|---|---|")
     for stage, value in {**model.linear, "neighbours": model.neighbours}.items():
         print(f"| {stage}, microseconds a row | {value * 1e6:.1f} |")
     print(f"| solve, nanoseconds an entry, right-hand side and iteration | {model.entry * 1e9:.2f} |")

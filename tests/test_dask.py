@@ -1,5 +1,6 @@
 """LDSU on a Dask cluster of real processes: the same results as on one machine, whatever happens to workers."""
 
+import functools
 import os
 import platform
 import signal
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from sklearn.base import BaseEstimator
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fake_engine
@@ -466,6 +468,44 @@ def test_an_experiment_on_a_cluster_has_the_rows_of_one_here(client, tmp_path, m
 
 
 # Real data, real processes.
+
+
+@functools.cache
+def covertype():
+    """200,000 rows in units of their columns, two labels a class, parameters, and the model of one machine."""
+    X, y = load_real_data("covtype.npz")
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.choice(len(X), 200_000, replace=False))
+    X, y = X[rows].astype(np.float64), y[rows]
+    X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-6) + 0.01 * rng.standard_normal(X.shape)  # no ties
+    few = np.full(y.size, -1)
+    for t in np.unique(y):
+        few[np.flatnonzero(y == t)[:2]] = t
+    # A tolerance below 1e-5 is worked on in double precision.
+    parameters = {"tol": 9e-6, "strength": 1.0, "n_landmarks": 30, "min_anchors": 1, "store_graphs": True}
+    return X, few, parameters, ldsu.LDSU(**parameters).fit(X, few)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_200_000_rows_of_covertype_on_workers(workers):
+    X, few, parameters, one = covertype()
+    with start(workers) as cluster, distributed.Client(cluster):
+        model = on_cluster.LDSU(**parameters).fit(in_blocks(X, 50_000), few)
+        check_same(model, one, X[:2000])
+
+
+@pytest.mark.slow
+def test_exact_shards_find_every_neighbour_of_200_000_rows():
+    X, few, parameters, _ = covertype()
+    parameters = {**parameters, "tol": 1e-2, "neighbor_search": "exact"}
+    with start(2) as cluster, distributed.Client(cluster):
+        found = on_cluster.LDSU(**parameters).fit(in_blocks(X, 50_000), few).neighbors_
+    rows = np.random.default_rng(1).choice(len(X), 1000, replace=False)
+    distance = np.linalg.norm(X[found[rows]] - X[rows][:, None], axis=2)
+    true, _ = NearestNeighbors(n_neighbors=found.shape[1] + 1, algorithm="brute").fit(X).kneighbors(X[rows])
+    # As sets: distances in single precision, in which the work is done, do not tell the nearest of equals.
+    np.testing.assert_allclose(np.sort(distance, axis=1), true[:, 1:], rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -85,6 +85,16 @@ def test_calibration_benchmark_runs_at_tiny_size_and_writes_shares_and_scores(tm
     assert all(0 < error < 1 for error in errors)
 
 
+def test_the_model_of_a_cluster_repeats_the_kept_measurements():
+    output = run("benchmarks/scaleout_model.py")
+    rows = [
+        line.split("|")[1:-1] for line in output.splitlines() if re.fullmatch(r"(\| [\d,]+ ){2}(\| \d+ s ){2}\|", line)
+    ]
+    assert len(rows) >= 3
+    for _, _, measured, model in rows:
+        assert 0.5 < float(model.split()[0]) / float(measured.split()[0]) < 2
+
+
 def test_few_label_tables_read_the_kept_results():
     output = run("benchmarks/fewlabels.py")
     assert "LDSUClassifier()" in output

@@ -26,7 +26,7 @@ from ldsu.solvers.sparse import coarse_inverse_of, columns_of
 
 # Bytes of a part's arrays that conjugate gradients hold at a time, in columns of its samples, and the share of a
 # worker's memory that they may take.
-ARRAYS_OF_A_SOLVE, SOLVE_SHARE = 10, 0.25
+ARRAYS_OF_A_SOLVE, SOLVE_SHARE = 10, 0.3
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 32
 # Iterations that are submitted before the first of them is known not to be the last.
 ROUNDS_AHEAD = 2
@@ -560,7 +560,7 @@ def solve(
     by_part = [range(a, b) for a, b in pairwise(cuts.tolist())]
     system = build([[pieces[s] for s in some] for some in by_part], firsts, sizes, n_groups, settings, dtype, cluster)
     pieces.clear()
-    rows = int(np.diff(firsts).max())
+    rows = int(np.diff(firsts).max()) * -(-count // cluster.threads())  # that a thread has to do with
     width = int(SOLVE_SHARE * cluster.memory()) // (rows * np.dtype(dtype).itemsize * ARRAYS_OF_A_SOLVE)
     width = int(np.clip(width, FEWEST_COLUMNS, MOST_COLUMNS))
     blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
