@@ -65,7 +65,7 @@ class Model:
 
     linear: dict[str, float]  # for a row
     neighbours: float  # for a row, but for the look at cells
-    entry: float  # for an entry, a right-hand side and an iteration
+    entry: dict[bool, float]  # for an entry, a right-hand side and an iteration, whole (False) and in parts (True)
     iterations: tuple[float, float]  # factor and power of n
     moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbours
     border: float  # rows beyond the border of a part of a million
@@ -92,7 +92,7 @@ class Model:
         if in_parts is None:
             in_parts = n * WHOLE_ROW > WHOLE_SHARE * memory
         rounds = self.n_iterations(n)
-        work = self.entry * ENTRIES * COLUMNS * rounds * n / W
+        work = self.entry[in_parts] * ENTRIES * COLUMNS * rounds * n / W
         if not in_parts:
             costs["solve"] = Cost(work, 0.5 * WHOLE_ROW * n * (W > 1), 3 * shards * W)
             return costs
@@ -142,6 +142,8 @@ def fitted(found: Measured) -> Model:
     apart = {key: values for key, values in found.items() if key[1] > 1}
     in_parts = {key: values for key, values in apart.items() if values["system whole on each worker"] == 1}
 
+    whole = {key: values for key, values in found.items() if values["system whole on each worker"] == 2}
+
     def sent(values: dict[str, float], stage: str) -> float:
         return values[f"{stage}: sent between workers"] * MIB
 
@@ -156,9 +158,12 @@ def fitted(found: Measured) -> Model:
     return Model(
         linear={stage: geometric_mean([v[stage] * w / n for (n, w), v in found.items()]) for stage in LINEAR},
         neighbours=geometric_mean([v["neighbours"] * w / n - look_at_cells(n) for (n, w), v in found.items()]),
-        entry=geometric_mean(
-            [v["solve"] * w / (ENTRIES * COLUMNS * v["iterations"] * n) for (n, w), v in found.items()]
-        ),
+        entry={
+            parts: geometric_mean(
+                [v["solve"] * w / (ENTRIES * COLUMNS * v["iterations"] * n) for (n, w), v in some.items()]
+            )
+            for parts, some in {True: in_parts or found, False: whole or found}.items()
+        },
         iterations=(geometric_mean([i / n**power for n, i in sizes]), power),
         moved={
             stage: geometric_mean([sent(v, stage) / (n * (1 - 1 / w)) for (n, w), v in apart.items()])
@@ -199,11 +204,18 @@ def main() -> None:
     print("\n| constant | value |\n|---|---|")
     for stage, value in {**model.linear, "neighbours": model.neighbours}.items():
         print(f"| {stage}, microseconds a row | {value * 1e6:.1f} |")
-    print(f"| solve, nanoseconds an entry, right-hand side and iteration | {model.entry * 1e9:.2f} |")
+    for in_parts, form in enumerate(("whole", "in parts")):
+        value = model.entry[bool(in_parts)] * 1e9
+        print(f"| solve {form}, nanoseconds an entry, right-hand side and iteration | {value:.2f} |")
     print(f"| iterations | {model.iterations[0]:.1f} n^{model.iterations[1]:.2f} |")
     for stage, value in model.moved.items():
         print(f"| {stage}, bytes sent for a row that moves | {value:.0f} |")
     print(f"| rows beyond the border of a part of a million | {model.border:,.0f} |")
+    most = max(w for _, w in found)
+    sizes = sorted(n for n, w in found if w == most)
+    if len(sizes) > 1:
+        slope = np.polyfit(np.log(sizes), [np.log(found[n, most]["fit"]) for n in sizes], 1)[0]
+        print(f"\nLog-log slope of the fit with {most} workers, {sizes[0]:,} to {sizes[-1]:,} rows: {slope:.2f}")
     print("\n| rows | workers | measured | model |\n|---|---|---|---|")
     for (n, w), values in sorted(measured(folder, "scaleout*.csv").items()):
         parts = values["system whole on each worker"] == 1

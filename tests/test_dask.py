@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from click.testing import CliRunner
 from sklearn.base import BaseEstimator
 from sklearn.neighbors import NearestNeighbors
@@ -33,9 +34,9 @@ da = pytest.importorskip("dask.array")
 
 import ldsu.dask as on_cluster  # noqa: E402
 from ldsu.dask import solver  # noqa: E402
-from ldsu.dask.pieces import Labels  # noqa: E402
+from ldsu.dask.pieces import Labels, Piece  # noqa: E402
 from ldsu.dask.search import Found, merge  # noqa: E402
-from ldsu.dask.shards import _cut  # noqa: E402
+from ldsu.dask.shards import Shard, _cut  # noqa: E402
 from ldsu.precision import random_ranks  # noqa: E402
 
 # Small enough for a second. With another number of workers sums are taken in another order, and a solve to 1e-6 may
@@ -283,6 +284,16 @@ def test_an_array_made_again_takes_the_memory_of_the_one_before():
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     usual, reused = map(int, done.stdout.split())
     assert reused < usual / 4
+
+
+def test_dask_knows_how_large_results_are():
+    from dask.sizeof import sizeof
+
+    points, matrix = np.zeros((100, 10)), scipy.sparse.eye_array(50, format="csr")
+    shard = Shard(points, np.arange(100), np.array([0, 100]))
+    assert sizeof(shard) >= points.nbytes + 8 * 102
+    piece = Piece(matrix, np.zeros((50, 3)), np.zeros((50, 3, 3)), points, np.arange(50), np.arange(50))
+    assert sizeof((piece, None)) >= matrix.data.nbytes + matrix.indptr.nbytes + points.nbytes + 8 * 50 * 14
 
 
 def public_estimators():

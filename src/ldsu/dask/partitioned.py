@@ -21,6 +21,7 @@ from ldsu.arrays import ONE
 from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.pieces import Piece
 from ldsu.dask.shards import Shards
+from ldsu.dask.sizes import HoldsArrays
 from ldsu.solvers import Settings
 from ldsu.solvers.sparse import coarse_inverse_of, columns_of
 
@@ -33,7 +34,7 @@ ROUNDS_AHEAD = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(HoldsArrays):
     """Samples of one part (m) and those beyond its border (h), and the system between them.
 
     Attributes

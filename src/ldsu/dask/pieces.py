@@ -12,6 +12,7 @@ import scipy.sparse
 from ldsu.arrays import ONE
 from ldsu.dask.search import Neighborhood
 from ldsu.dask.shards import Shard
+from ldsu.dask.sizes import HoldsArrays
 from ldsu.graphs import clique_grams, clique_weights
 from ldsu.landmarks import landmark_features
 from ldsu.neighbors import cliques
@@ -21,7 +22,7 @@ from ldsu.solvers.sparse import JointSystem, landmark_directions
 
 
 @dataclass(frozen=True)
-class Landmarks:
+class Landmarks(HoldsArrays):
     """Points (p x d), and what makes kernel values at them features (p x q)."""
 
     points: np.ndarray
@@ -35,7 +36,7 @@ class Landmarks:
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(HoldsArrays):
     """Labelled rows of X, ascending, and their classes' numbers."""
 
     rows: np.ndarray
@@ -52,7 +53,7 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Piece(HoldsArrays):
     """A shard's part of the system, columns and members by place.
 
     Attributes
@@ -122,7 +123,7 @@ def make_piece(
 
 
 @dataclass(frozen=True)
-class WholeSystem:
+class WholeSystem(HoldsArrays):
     """The whole system on one worker, and all landmark features."""
 
     system: JointSystem

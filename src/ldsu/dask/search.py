@@ -25,6 +25,7 @@ from ldsu.cells import (
     smallest,
 )
 from ldsu.dask.shards import Directory, Shard
+from ldsu.dask.sizes import HoldsArrays
 
 
 class Group(NamedTuple):
@@ -37,7 +38,7 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Query:
+class Query(HoldsArrays):
     """Samples that seek neighbours, cell by cell.
 
     Attributes
@@ -58,7 +59,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(HoldsArrays):
     """Candidates of some samples: scores and places (rows x at most keep), place -1 where there are fewer."""
 
     rows: np.ndarray
@@ -67,7 +68,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Neighborhood:
+class Neighborhood(HoldsArrays):
     """Samples of a shard with their neighbours: own samples come first, those of other shards after them.
 
     Attributes

@@ -25,6 +25,7 @@ from ldsu.cells import (
 )
 from ldsu.dask.blocks import Blocks, take
 from ldsu.dask.cluster import even_parts
+from ldsu.dask.sizes import HoldsArrays
 from ldsu.local_expansion import in_units
 
 
@@ -42,7 +43,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Cells:
+class Cells(HoldsArrays):
     """Where samples belong: components of mean (d,) and axes (d, r), centres (C, r)."""
 
     mean: np.ndarray
@@ -59,7 +60,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(HoldsArrays):
     """Samples of neighbouring cells.
 
     Attributes
@@ -77,7 +78,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Directory:
+class Directory(HoldsArrays):
     """Which shard has what: S shards, C cells, n places.
 
     Attributes

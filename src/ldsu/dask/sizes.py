@@ -1,0 +1,29 @@
+"""How large results are: Dask asks for it to decide where tasks run and what is spilled to disk."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+
+class HoldsArrays:
+    """A dataclass whose size, for `sys.getsizeof` and so for Dask, is that of what it holds."""
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + bytes_held(self)
+
+
+def bytes_held(value: Any) -> int:
+    """Bytes of the arrays in a value, in sequences and dataclasses of such."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if scipy.sparse.issparse(value):
+        return sum(bytes_held(getattr(value, name, None)) for name in ("data", "indices", "indptr"))
+    if isinstance(value, list | tuple):
+        return sum(map(bytes_held, value))
+    if is_dataclass(value):
+        return sum(bytes_held(getattr(value, field.name)) for field in fields(value))
+    return 0
