@@ -2,8 +2,8 @@
 
 python benchmarks/scaleout_model.py [--results benchmarks/results]
 
-Takes the constants from scaleout.csv, sets the model beside every measurement in scaleout*.csv, and prints tables for
-10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + q right-hand sides:
+Takes the constants from scaleout.csv, sets the model beside every measurement in it and in scaleout-*.csv, and prints a
+table for 10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + q right-hand sides:
 
 - Work of a worker: rows x constant for shards, graphs, factor and features; the same and a look at the centres of all
   cells, of which there are 2.5 sqrt(n), for neighbours; entries x right-hand sides x iterations for the solve.
@@ -217,10 +217,11 @@ def main() -> None:
         slope = np.polyfit(np.log(sizes), [np.log(found[n, most]["fit"]) for n in sizes], 1)[0]
         print(f"\nLog-log slope of the fit with {most} workers, {sizes[0]:,} to {sizes[-1]:,} rows: {slope:.2f}")
     print("\n| rows | workers | measured | model |\n|---|---|---|---|")
-    for (n, w), values in sorted(measured(folder, "scaleout*.csv").items()):
-        parts = values["system whole on each worker"] == 1
-        told = sum(cost.seconds for cost in model.stages(n, Workers(w, 3), in_parts=parts).values())
-        print(f"| {n:,} | {w} | {values['fit']:.0f} s | {told:.0f} s |")
+    for pattern, where in (("scaleout.csv", ""), ("scaleout-*.csv", ", another machine")):
+        for (n, w), values in sorted(measured(folder, pattern).items()):
+            parts = values["system whole on each worker"] == 1
+            told = sum(cost.seconds for cost in model.stages(n, Workers(w, 3), in_parts=parts).values())
+            print(f"| {n:,} | {w}{where} | {values['fit']:.0f} s | {told:.0f} s |")
     print("\n| rows | workers | shards | neighbours | factor | solve | fit | sent by each | memory | tasks |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for n, workers in (
