@@ -233,3 +233,12 @@ def test_input_cliques_can_be_asked_for_with_any_kernel(digits):
     np.testing.assert_allclose(model.clique_laplacian_.toarray(), expected.toarray())
     with pytest.raises(ValueError, match="no input space"):
         LDSU(kernel="precomputed", cliques="input").fit(X @ X.T, y)
+
+
+def test_one_component_of_many_that_are_equal():
+    # With this gamma no two samples are alike: every eigenvalue but one is 1, and LAPACK's search for a single one
+    # of them comes back with none.
+    X = 1e-8 * np.random.default_rng(0).standard_normal((15, 1))
+    model = KPCA(n_components=1, gamma=1e300).fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, [1.0])
+    assert np.isfinite(model.transform(X)).all()

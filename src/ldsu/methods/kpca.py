@@ -48,10 +48,22 @@ class KPCA(KernelFeatures):
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, means = K.shape[0], K.mean(axis=0)
         count = self.n_components if isinstance(self.n_components, Integral) else None
-        solver = KernelPCA(n_components=count, kernel="precomputed", random_state=0).fit(K)
+        solver = _principal_components(K, count)
         rank = numerical_rank(solver.eigenvalues_, n)
         r = settle_n_components(self.n_components, rank)
         eigenvalues = solver.eigenvalues_[:r]
         coefficients = fix_signs(solver.eigenvectors_[:, :r] / np.sqrt(eigenvalues))
         self.offset_ = means @ coefficients
         return eigenvalues, coefficients
+
+
+def _principal_components(K: np.ndarray, count: int | None) -> KernelPCA:
+    """Some or all eigenpairs of the centred kernel matrix."""
+    solver = KernelPCA(n_components=count, kernel="precomputed", random_state=0)
+    try:
+        return solver.fit(K)
+    except ValueError:
+        # Asked for a few of many equal eigenvalues LAPACK may find none; asked for all it finds them.
+        if count is None:
+            raise
+        return solver.set_params(n_components=None).fit(K)
