@@ -213,8 +213,9 @@ def null_pairs(pencil: Pencil, component: np.ndarray, r: int) -> Any:
     sizes = np.bincount(component)
     # E w = 1 / variance diag(sizes) w, scaled to an ordinary problem.
     root = np.sqrt(sizes)
-    S, U = scipy.linalg.eigh(_symmetric(E / root / root[:, None]), subset_by_index=[0, min(r, c) - 1])
-    return arrays.put((U / np.sqrt(S) / root[:, None])[component])
+    S, U = scipy.linalg.eigh(_symmetric(E / root / root[:, None]))
+    few = slice(min(r, c))
+    return arrays.put((U[:, few] / np.sqrt(S[few]) / root[:, None])[component])
 
 
 @dataclass(frozen=True)
