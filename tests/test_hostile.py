@@ -234,3 +234,10 @@ def test_far_new_points_get_finite_features(blobs):
     for method in METHODS.values():
         if method is not EnFS:
             assert np.all(np.isfinite(method().fit(X, y).transform(X + 1e7)))
+
+
+@pytest.mark.parametrize("labels", [None, [0, 1, -1, -1, -1]])
+@pytest.mark.parametrize("filter_", ["tikhonov", "heat", "truncate"])
+def test_a_kernel_that_is_zero_is_said_to_be(filter_, labels):
+    with pytest.raises(ValueError, match=r"kernel.* is zero"):
+        LDSU(kernel="cosine", filter=filter_).fit(np.zeros((5, 2)), labels)

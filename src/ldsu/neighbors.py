@@ -58,7 +58,7 @@ def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.nd
 
 def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
     """Put each point before its neighbours (n x (k-1)): the cliques, shape (n, k)."""
-    own = arrays.put(range(neighbors.shape[0]))
+    own = arrays.put(np.arange(neighbors.shape[0]))
     return arrays.xp.concatenate([own[:, None], neighbors], axis=1)
 
 

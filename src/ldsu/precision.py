@@ -42,7 +42,7 @@ def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> A
     xp = arrays.xp
     n, listed = neighbors.shape
     sets = xp.empty_like(neighbors[:, : min(size, listed)])
-    own = arrays.put(range(n))[:, None]
+    own = arrays.put(np.arange(n))[:, None]
     sets[:] = own
     before = rank[neighbors] < rank[:n, None]
     place = xp.cumsum(before, axis=1) - 1
@@ -98,7 +98,7 @@ def residual_factor(X: Any, P: Any, sets: Any, gamma: float, nugget: float, arra
     """
     xp, dtype = arrays.xp, arrays.dtype_of(X)
     n, s = sets.shape
-    own = arrays.put(range(n))
+    own = arrays.put(np.arange(n))
     values = arrays.zeros((n, s + 1), dtype)
 
     def fill(block: slice) -> None:

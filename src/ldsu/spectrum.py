@@ -84,7 +84,7 @@ def fix_signs(columns: Any, arrays: Arrays = CPU) -> Any:
     """Turn each column so that its entry of largest magnitude is positive, in place."""
     xp = arrays.xp
     if 0 not in columns.shape:
-        largest = columns[xp.abs(columns).argmax(axis=0), arrays.put(range(columns.shape[1]))]
+        largest = columns[xp.abs(columns).argmax(axis=0), arrays.put(np.arange(columns.shape[1]))]
         columns *= xp.where(largest < 0, -1, 1)
     return columns
 

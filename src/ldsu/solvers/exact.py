@@ -192,7 +192,7 @@ def spectral_directions(
 
 
 def _add_identity(A: Any, arrays: Arrays) -> None:
-    own = arrays.put(range(A.shape[0]))
+    own = arrays.put(np.arange(A.shape[0]))
     A[own, own] += 1
 
 
@@ -215,7 +215,7 @@ def _direct(
         _add_identity(MK, arrays)
         at = arrays.put(anchors)
         C = arrays.zeros((n, anchors.size), "float64")
-        C[at, arrays.put(range(anchors.size))] = 1
+        C[at, arrays.put(np.arange(anchors.size))] = 1
         C = arrays.lu_solve(MK, C)
         Kt_AA = K[at] @ C
         if anchors.size and not xp.abs(Kt_AA - Kt_AA.T).max() <= ASYMMETRY * xp.abs(Kt_AA).max():

@@ -377,7 +377,7 @@ class JointSystem:
         first = (members[:, :, None] + 0 * members[:, None, :]).reshape(-1)
         second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
         L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
-        own, p = arrays.put(range(n)), int(groups.max()) + 1
+        own, p = arrays.put(np.arange(n)), int(groups.max()) + 1
         system = cls(
             arrays,
             dtype,
@@ -398,7 +398,7 @@ class JointSystem:
         """Inverse of ``C^T (D^-1/2 B D^-1/2) C``, C the groups' matrix (n x p)."""
         arrays = self.arrays
         E = arrays.zeros((p, p), "float64")
-        own = arrays.put(range(self.scale.shape[0]))
+        own = arrays.put(np.arange(self.scale.shape[0]))
 
         def fill(part: slice) -> None:
             C = arrays.zeros((self.scale.shape[0], part.stop - part.start), self.dtype)
