@@ -241,3 +241,12 @@ def test_far_new_points_get_finite_features(blobs):
 def test_a_kernel_that_is_zero_is_said_to_be(filter_, labels):
     with pytest.raises(ValueError, match=r"kernel.* is zero"):
         LDSU(kernel="cosine", filter=filter_).fit(np.zeros((5, 2)), labels)
+
+
+@pytest.mark.parametrize(("lam", "strength"), [(1e300, "auto"), (1e10, 1e95), (1.0, 1e250)])
+@pytest.mark.parametrize("solver", ["exact", "sparse"])
+def test_graphs_too_heavy_for_numbers_are_refused_by_name(lam, strength, solver):
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    with pytest.raises(ValueError, match=r"lam = 1.* and strength = 1.* too large together"):
+        LDSU(lam=lam, strength=strength, solver=solver).fit(X)
+    assert np.isfinite(LDSU(lam=1e99, strength=10.0, solver=solver, filter="truncate").fit_transform(X)).all()

@@ -37,7 +37,7 @@ from ldsu.labels import UNLABELLED, class_counts, encode_labels
 from ldsu.memory import available_memory, require_memory
 from ldsu.methods import LDSU
 from ldsu.methods._base import FLOATS
-from ldsu.methods.ldsu import settled_strength
+from ldsu.methods.ldsu import settled_strength, too_heavy
 from ldsu.model_selection import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
 from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
 from ldsu.progress import Stages
@@ -224,7 +224,7 @@ class FoldWork(Pieces):
 
     def _scaled_features(self, ldsu: LDSU) -> FoldFeatures | None:
         X, _, codes, classes = self._samples(ldsu)
-        if classes.size < 2 or not solved_exactly(ldsu, X):
+        if classes.size < 2 or too_heavy(ldsu.lam, ldsu.strength) or not solved_exactly(ldsu, X):
             return None  # an ordinary fit says what is wrong, or solves it in another way
         settings = ldsu._settings(X.shape[0])
         Z = self._truncated(ldsu, settings) if settings.filter == "truncate" else self._smooth(ldsu, settings)

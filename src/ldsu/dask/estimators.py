@@ -20,7 +20,7 @@ from ldsu.kernels import MEDIAN_ROWS, Kernel
 from ldsu.labels import encode_labels
 from ldsu.memory import require_memory
 from ldsu.methods._base import parameters
-from ldsu.methods.ldsu import SPARSE_ROWS
+from ldsu.methods.ldsu import SPARSE_ROWS, too_heavy
 from ldsu.progress import Stages
 from ldsu.solvers.sparse import reason_against
 
@@ -109,6 +109,8 @@ class LDSU(ldsu.LDSU):
             reason = f"it has filter='tikhonov', not {settings.filter!r}"
         if self.solver == "exact":
             reason = "solver='exact' wants all samples in one place"
+        if heavy := too_heavy(self.lam, self.strength):
+            raise ValueError(heavy)
         if self.device != "cpu":
             reason = f"it works on the workers' CPUs, not on device={self.device!r}"
         if reason:

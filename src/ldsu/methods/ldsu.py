@@ -24,6 +24,8 @@ from ldsu.solvers.exact import filtered_labelled_kernel
 from ldsu.solvers.sparse import reason_against
 from ldsu.spectrum import KernelBasis
 
+# What graphs may weigh at most, so that squares of what they are multiplied with stay numbers.
+MOST_WEIGHT = 1e100
 # What "auto" keeps of the rank with the paper's filter; the smooth filters keep every anchored feature.
 TRUNCATE_FRACTION = 0.5
 # What "auto" stands for, and what it tries beside it where labels can tell: bandwidths with strengths, from a graph
@@ -239,6 +241,8 @@ class LDSU(KernelFeatures):
         -------
         self : object
         """
+        if reason := too_heavy(self.lam, self.strength):
+            raise ValueError(reason)
         return self._fit(X, y, basis=basis)
 
     def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
@@ -368,6 +372,17 @@ class LDSU(KernelFeatures):
             seed=self.random_state,
             device=self.device,
         )
+
+
+def too_heavy(lam: float, strength: float | str) -> str | None:
+    """What to say where the graphs outweigh what numbers can hold; None where they do not."""
+    strength = settled_strength(strength)
+    if max(1.0, lam) <= MOST_WEIGHT / max(1.0, strength):
+        return None
+    return (
+        f"lam = {lam:g} and strength = {strength:g} are too large together: lam times strength, or one of them alone, "
+        f"may be {MOST_WEIGHT:g} at most. Lower them."
+    )
 
 
 def settled_strength(strength: float | str) -> float:

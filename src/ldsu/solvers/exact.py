@@ -218,6 +218,8 @@ def _direct(
         C[at, arrays.put(np.arange(anchors.size))] = 1
         C = arrays.lu_solve(MK, C)
         Kt_AA = K[at] @ C
+        if not xp.isfinite(Kt_AA).all():
+            return None
         if anchors.size and not xp.abs(Kt_AA - Kt_AA.T).max() <= ASYMMETRY * xp.abs(Kt_AA).max():
             return None
     with stages("features"):
