@@ -68,7 +68,7 @@ class Model:
     entry: dict[bool, float]  # for an entry, a right-hand side and an iteration, whole (False) and in parts (True)
     iterations: tuple[float, float]  # factor and power of n
     moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbours
-    border: float  # rows beyond the border of a part of a million
+    border: float  # rows sent for a part of a million, each way: those at borders, and what Dask moves with them
 
     def n_iterations(self, n: float) -> float:
         factor, power = self.iterations
@@ -210,7 +210,7 @@ def main() -> None:
     print(f"| iterations | {model.iterations[0]:.1f} n^{model.iterations[1]:.2f} |")
     for stage, value in model.moved.items():
         print(f"| {stage}, bytes sent for a row that moves | {value:.0f} |")
-    print(f"| rows beyond the border of a part of a million | {model.border:,.0f} |")
+    print(f"| rows sent for a part of a million, each way and iteration | {model.border:,.0f} |")
     most = max(w for _, w in found)
     sizes = sorted(n for n, w in found if w == most)
     if len(sizes) > 1:
