@@ -24,14 +24,17 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import psutil
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Worker
 from rows import RESULTS, Rows, load
 
 from ldsu.dask import LDSU
+from ldsu.dask.cluster import Cluster as ClusterOf
+from ldsu.dask.gang import Peers, exchange_of, together
 from ldsu.progress import watching
 
 CLASSES = 7
 PART = 250_000
+SUMS, COLUMNS = 500, 16  # to see how long a letter takes
 
 
 def write_parquet(folder: Path, n: int) -> np.ndarray:
@@ -61,6 +64,27 @@ def few_labels(y: np.ndarray, per_class: int) -> np.ndarray:
     return few
 
 
+def _bytes_sent_by(dask_worker: Worker) -> int:
+    """Results that others asked for, and what members of gangs sent each other."""
+    return int(dask_worker.transfer_outgoing_bytes_total + exchange_of(dask_worker).bytes_sent)
+
+
+def letter_milliseconds(client: Client, workers: int) -> float:
+    """How long a small array takes from one worker to another, from sums over all of them."""
+    cluster = ClusterOf(client)
+    futures = together(cluster, "sums", add_up, [[]] * workers, [(SUMS,)] * workers)
+    return max(cluster.collect(futures)) / SUMS / (2 * np.ceil(np.log2(workers))) * 1e3
+
+
+def add_up(peers: Peers, times: int) -> float:
+    """Seconds for so many sums."""
+    peers.total(np.zeros(COLUMNS))
+    start = time.perf_counter()
+    for _ in range(times):
+        peers.total(np.zeros(COLUMNS))
+    return time.perf_counter() - start
+
+
 class Meter:
     """Seconds, largest memory of a worker and bytes sent between workers, for each stage."""
 
@@ -72,7 +96,7 @@ class Meter:
         self.stage, self.over, self.before = "", False, 0.0
 
     def bytes_sent(self) -> float:
-        return float(sum(self.client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values()))
+        return float(sum(self.client.run(_bytes_sent_by).values()))
 
     def watch(self, name: str, seconds: float | None) -> None:
         if seconds is None:
@@ -138,6 +162,8 @@ def measure(rows: Rows, folder: Path, y: np.ndarray, workers: int, options: argp
         rows.add(case, n, "shards", 0, model.feature_map_.solved.shards.directory.n_shards, "shards")
         rows.add(case, n, "rows transformed", 0, norms.size, "rows")
         rows.add(case, n, "system whole on each worker", 0, 1 + model.replicated_, "1 no, 2 yes")
+        if workers > 1:
+            rows.add(case, n, "letter", 0, letter_milliseconds(client, workers), "ms")
         for stage, seconds in meter.seconds.items():
             rows.add(case, n, stage, 0, max(seconds, 1e-6), "s")
             rows.add(case, n, f"{stage}: largest worker", 0, meter.memory[stage] or 1e-6, "GiB")

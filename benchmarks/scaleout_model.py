@@ -9,8 +9,10 @@ table for 10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + 
   cells, of which there are 2.5 sqrt(n), for neighbours; entries x right-hand sides x iterations for the solve.
 - Bytes: every row once for shards; rows beyond the borders of shards for neighbours; for the solve the system to each
   worker, or values at the borders of its part, there and back, for each iteration.
-- Tasks, which one scheduler hands out one after the other: blocks x shards to sort rows into shards; a round of tasks
-  for every part, and for every two parts that meet, in each iteration where the system is in parts.
+- Tasks, which one scheduler hands out one after the other: blocks x shards to sort rows into shards; a few for every
+  part, and for every two parts that meet, where the system is in parts.
+- Letters that are waited for: five sums over all parts in each iteration where the system is in parts, each up and down
+  a tree.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ BLOCK_ROWS = 1_000_000  # of a Parquet file
 TASK_SECONDS = 1e-3  # of a scheduler for a task, as Dask's documentation has it
 NETWORK = 1e9  # bytes a second of a worker's share of the network
 PARTS_MET = 12  # other parts that a part has neighbours in
-# As in ldsu.dask: shares of a worker's memory for a task and for a block of columns; bytes of a row of a shard, of a
-# row of a part, and of a row of the whole system.
-TASK_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.3, 0.35
+SUMS = 5  # over all parts, in an iteration
+# As in ldsu.dask: shares of a worker's memory for a task, for a solve and for the whole system; bytes of a process;
+# arrays of a solve, and how many columns they may have; bytes of a row of a shard, of a row of a part, and of a row of
+# the whole system.
+TASK_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.65, 0.35
+PROCESS, ARRAYS, FEWEST, MOST = 0.2 * GIB, 8, 4, 40
 SHARD_ROW, PART_ROW, WHOLE_ROW = 4112, 240, 2208
 
 
@@ -52,11 +57,12 @@ class Cost(NamedTuple):
     work: float  # seconds of each worker
     sent: float  # bytes of each worker
     tasks: float
+    waiting: float = 0.0  # seconds for letters
 
     @property
     def seconds(self) -> float:
         """Tasks are handed out while others work; what takes longer is what is waited for."""
-        return max(self.work + self.sent / NETWORK, self.tasks * TASK_SECONDS)
+        return max(self.work + self.sent / NETWORK + self.waiting, self.tasks * TASK_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,8 @@ class Model:
     entry: dict[bool, float]  # for an entry, a right-hand side and an iteration, whole (False) and in parts (True)
     iterations: tuple[float, float]  # factor and power of n
     moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbours
-    border: float  # rows sent for a part of a million, each way: those at borders, and what Dask moves with them
+    border: float  # rows sent for a part of a million, each way: those at borders
+    letter: float  # seconds from worker to worker
 
     def n_iterations(self, n: float) -> float:
         factor, power = self.iterations
@@ -96,21 +103,28 @@ class Model:
         if not in_parts:
             costs["solve"] = Cost(work, 0.5 * WHOLE_ROW * n * (W > 1), 3 * shards * W)
             return costs
-        parts = max(W, n * PART_ROW / (TASK_SHARE * memory))
-        width = np.clip(SOLVE_SHARE * memory / (n / W * 40), 4, 32)
-        tasks = parts * (7 + 2 * min(PARTS_MET, parts - 1)) * np.ceil(COLUMNS / width) * rounds
+        parts = W * np.ceil(max(W, n * PART_ROW / (TASK_SHARE * memory)) / W)
+        blocks = np.ceil(COLUMNS / self.width(n, workers))
+        tasks = parts * (9 + 4 * min(PARTS_MET, parts - 1)) + blocks * (4 * parts + 3 * shards)
         sent = 2 * self.beyond(n / parts) * parts / W * away * COLUMNS * 4 * rounds
-        costs["solve"] = Cost(work, sent, tasks)
+        waiting = SUMS * 2 * np.ceil(np.log2(parts)) * self.letter * blocks * rounds
+        costs["solve"] = Cost(work, sent, tasks, waiting)
         return costs
+
+    def width(self, n: float, workers: Workers) -> float:
+        """Columns that are solved at a time."""
+        rows = n / workers.count
+        free = SOLVE_SHARE * workers.gib * GIB - PROCESS - 8 * ENTRIES * rows
+        return float(np.clip(free // (4 * ARRAYS * rows), FEWEST, MOST))
 
     def beyond(self, rows: float) -> float:
         """Rows beyond the border of a part: a surface in the ten dimensions or so that the rows fill."""
         return self.border * (rows / 1e6) ** 0.9
 
     def memory(self, n: float, workers: Workers) -> float:
-        """GiB of a worker where the system is in parts: samples, landmark features, system, results, a block."""
-        row = 4 * (D + DIRECTIONS) + 8 * ENTRIES + 4 * (ANCHORS + 2 * DIRECTIONS)
-        return row * n / workers.count / GIB + SOLVE_SHARE * workers.gib
+        """GiB of a worker in a solve in parts; samples, landmark features and results may lie on its disk."""
+        row = 8 * ENTRIES + 4 * ARRAYS * self.width(n, workers)
+        return (PROCESS + row * n / workers.count) / GIB
 
 
 def look_at_cells(n: float) -> float:
@@ -170,6 +184,7 @@ def fitted(found: Measured) -> Model:
             for stage in ("shards", "neighbours")
         },
         border=geometric_mean(borders) if borders else float("nan"),
+        letter=geometric_mean([v["letter"] / 1e3 for v in apart.values() if "letter" in v]),
     )
 
 
@@ -211,6 +226,7 @@ def main() -> None:
     for stage, value in model.moved.items():
         print(f"| {stage}, bytes sent for a row that moves | {value:.0f} |")
     print(f"| rows sent for a part of a million, each way and iteration | {model.border:,.0f} |")
+    print(f"| a letter from worker to worker, milliseconds | {model.letter * 1e3:.2f} |")
     most = max(w for _, w in found)
     sizes = sorted(n for n, w in found if w == most)
     if len(sizes) > 1:

@@ -1,7 +1,9 @@
 """The sparse solver: exact in its limit, its parts as their formulas say, the same answer on every device."""
 
 import pickle
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -149,6 +151,41 @@ def test_columns_that_are_solved_early_are_put_aside():
     assert widths == [8] * 4 + [4] * (iterations - 4) + [8]
     assert residual <= 1e-10
     np.testing.assert_allclose(A @ X, B, atol=1e-8)
+
+
+def test_rows_in_several_places_are_solved_as_those_in_one():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((40, 40))
+    A = A @ A.T + np.eye(40)
+    B = rng.standard_normal((40, 5))
+    both, given = threading.Barrier(2), [None, None]
+
+    def told_each_other(number, values):
+        given[number] = values
+        both.wait()
+        told = list(given)
+        both.wait()
+        return told
+
+    def solve(number):
+        own = slice(15 * number, 15 + 25 * number)
+        return conjugate_gradients(
+            lambda V: A[own] @ np.concatenate(told_each_other(number, V)),
+            np.copy,
+            B[own],
+            1e-10,
+            200,
+            np,
+            lambda V, W: sum(told_each_other(number, (V * W).sum(axis=0))),
+        )
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(solve, range(2))
+    X, iterations, residual = conjugate_gradients(lambda V: A @ V, np.copy, B, 1e-10, 200, np)
+    np.testing.assert_allclose(np.concatenate([first[0], second[0]]), X, atol=1e-9)
+    assert first[1] == second[1] == pytest.approx(iterations, abs=1)
+    assert first[2] == second[2] <= 1e-10
+    assert residual <= 1e-10
 
 
 def test_a_solve_that_is_cut_short_says_so_and_names_what_to_change(digits):

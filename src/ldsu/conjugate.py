@@ -10,7 +10,13 @@ FEW_LEFT = 0.7
 
 
 def conjugate_gradients(
-    apply: Callable[[Any], Any], precondition: Callable[[Any], Any], B: Any, tol: float, max_iter: int, xp: Any
+    apply: Callable[[Any], Any],
+    precondition: Callable[[Any], Any],
+    B: Any,
+    tol: float,
+    max_iter: int,
+    xp: Any,
+    inner_products: Callable[[Any, Any], Any] | None = None,
 ) -> tuple[Any, int, float]:
     """Solve ``A X = B`` for a symmetric positive definite A, until every residual is `tol` of its right-hand side.
 
@@ -27,6 +33,9 @@ def conjugate_gradients(
     max_iter : int
     xp : module
         NumPy or PyTorch.
+    inner_products : callable or None
+        ``inner_products(A, B)`` are those of each column of A with that of B. Rows may lie in several processes, each
+        of which calls this function with its own, if it tells all the same here.
 
     Returns
     -------
@@ -37,8 +46,8 @@ def conjugate_gradients(
     """
 
     def products(A: Any, B: Any) -> Any:
-        """Of each column of A with that of B, without an array for their entries."""
-        return xp.einsum("ij,ij->j", A, B)
+        # Without an array for the products of entries.
+        return xp.einsum("ij,ij->j", A, B) if inner_products is None else inner_products(A, B)
 
     def some_columns(A: Any, which: Any) -> Any:
         """A copy, row by row, of some columns."""
@@ -64,7 +73,9 @@ def conjugate_gradients(
                 solved[:, columns] = X
             (which,) = xp.where(unsolved)
             columns, unit, inner, unsolved = columns[which], unit[which], inner[which], unsolved[which]
-            X, R, D = (some_columns(A, which) for A in (X, R, D))
+            X = some_columns(X, which)  # one after the other: for all there may be no room
+            R = some_columns(R, which)
+            D = some_columns(D, which)
         AD = apply(D)
         energy = products(D, AD)
         # A column that is solved, or zero, stays as it is.

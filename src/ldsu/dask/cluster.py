@@ -23,7 +23,7 @@ USUAL_MEMORY = 4 * GIB
 
 SECONDS_TO_CONNECT = 10.0
 # How often to see whether the scheduler is still there, and how long it may be away.
-LOOK_SECONDS, GRACE_SECONDS = 2.0, 5.0
+LOOK_SECONDS, GRACE_SECONDS, LOST_SECONDS = 2.0, 5.0, 0.1
 
 
 class ClusterError(ConnectionError):
@@ -80,20 +80,22 @@ class Cluster:
         self.stage = "ldsu"
         self._count = 0
 
-    def _key(self, name: str) -> str:
+    def key(self, name: str) -> str:
+        """A key that no other task has."""
         self._count += 1
         return f"ldsu-{name}-{self.token}-{self._count}"
 
-    def submit(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A task by its name; futures among the arguments are its input."""
-        return self.client.submit(function, *arguments, key=self._key(name), pure=False)
+    def submit(self, name: str, function: Callable[..., Any], *arguments: Any, place: str | None = None) -> Any:
+        """A task by its name; futures among the arguments are its input. Best it is run on the worker named."""
+        where = {} if place is None else {"workers": [place], "allow_other_workers": True}
+        return self.client.submit(function, *arguments, key=self.key(name), pure=False, **where)
 
     def compute(self, name: str, function: Callable[[Any], Any], delayed_objects: Sequence[Any]) -> list[Any]:
         """Apply a function to each delayed object, on the cluster."""
         from dask import delayed
 
         apply = delayed(function, pure=False)
-        return self.client.compute([apply(one, dask_key_name=self._key(name)) for one in delayed_objects])
+        return self.client.compute([apply(one, dask_key_name=self.key(name)) for one in delayed_objects])
 
     def collect(self, futures: Sequence[Any]) -> list[Any]:
         """Results of tasks, which are small, on the client."""
@@ -116,12 +118,19 @@ class Cluster:
                 for future in finished.done:
                     if future.status == "error":
                         future.result()
-                    if future.status in ("cancelled", "lost"):
+                    if future.status == "cancelled":
                         raise ClusterError(self._gone())
-            pending = finished.not_done
-            if self.verbose and sys.stderr.isatty():
-                end = "\r" if pending else "\r\033[K"
-                print(f"  {count - len(pending)} of {count} tasks", end=end, file=sys.stderr, flush=True)
+            # What was done and lost with a worker is computed again.
+            lost = {future for future in finished.done if future.status == "lost"}
+            pending = finished.not_done | lost
+            if lost:
+                time.sleep(LOST_SECONDS)
+            self.tell(f"{count - len(pending)} of {count} tasks" if pending else "")
+
+    def tell(self, text: str) -> None:
+        """Write how far it is, behind the stage's name and in place of what was written there before."""
+        if self.verbose and sys.stderr.isatty():
+            print(f"\0337  {text}\033[K\0338", end="", file=sys.stderr, flush=True)
 
     def _require_scheduler(self) -> None:
         """Give up on a scheduler that does not come back: Dask itself waits for a minute or more."""

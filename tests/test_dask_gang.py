@@ -1,0 +1,146 @@
+"""Tasks that speak with each other: what they send arrives, sums are of all, and a lost worker changes nothing."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+
+from ldsu.dask import gang  # noqa: E402
+from ldsu.dask.cluster import Cluster, ClusterError  # noqa: E402
+from ldsu.dask.gang import Exchange, Peers, PeersGone, Stamp, together  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Three workers of their own processes, of one thread each."""
+    options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": "1GiB"}
+    with distributed.LocalCluster(n_workers=3, **options) as workers, distributed.Client(workers):
+        yield workers
+
+
+@pytest.fixture
+def cluster(processes):
+    made = Cluster()
+    made.client.wait_for_workers(3, timeout=60)
+    return made
+
+
+def numbers(cluster, count):
+    return [[cluster.submit("number", float, number)] for number in range(count)]
+
+
+def around_and_sum(peers, own, factor):
+    """What the one before has, and the sum over all; some letters are large."""
+    following = (peers.number + 1) % peers.size
+    peers.send(following, "around", np.full(300_000, own))
+    before = peers.receive((peers.number - 1) % peers.size, "around")
+    assert before.shape == (300_000,)
+    return float(before[-1]), (factor * peers.total(np.array([own, 1.0]))).tolist()
+
+
+@pytest.mark.parametrize("members", [1, 3, 7])
+def test_letters_arrive_and_sums_are_of_all_even_with_more_members_than_threads(members, cluster):
+    futures = together(cluster, "ring", around_and_sum, numbers(cluster, members), [(2.0,)] * members)
+    total = [members * (members - 1.0), 2.0 * members]
+    assert cluster.collect(futures) == [(float((a - 1) % members), total) for a in range(members)]
+
+
+def many_sums(peers, own, rounds, folder):
+    """Adds up again and again; tells where it runs, and how often."""
+    with open(os.path.join(folder, f"{peers.number}-{os.getpid()}"), "a") as file:
+        file.write("begun\n")
+    value = np.array([own])
+    for _ in range(rounds):
+        time.sleep(0.01)
+        value = peers.total(value) / peers.size
+    return float(value[0])
+
+
+def test_a_worker_killed_while_members_speak_changes_nothing(cluster, processes, tmp_path):
+    inputs, constants = numbers(cluster, 3), [(150, str(tmp_path))] * 3
+    killed = []
+
+    def kill(seconds=30):
+        end = time.monotonic() + seconds
+        while len(list(tmp_path.iterdir())) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        killed.append(next(iter(processes.workers.values())).pid)
+        os.kill(killed[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    futures = together(cluster, "sums", many_sums, inputs, constants)
+    thread.join()
+    assert cluster.collect(futures) == [1.0, 1.0, 1.0]
+    assert len(list(tmp_path.iterdir())) > 3  # members began again
+
+
+def test_a_result_lost_afterwards_is_computed_again(cluster, processes, tmp_path):
+    futures = together(cluster, "sums", many_sums, numbers(cluster, 3), [(3, str(tmp_path))] * 3)
+    assert len(list(tmp_path.iterdir())) == 3
+    doubled = [cluster.submit("double", float.__mul__, one, 2.0) for one in futures]
+    cluster.wait(doubled)
+    del futures
+    victim = cluster.client.who_has(doubled)[doubled[1].key][0]
+    pid = next(worker.pid for worker in processes.workers.values() if worker.worker_address == victim)
+    os.kill(pid, signal.SIGKILL)
+    while victim in cluster.workers():
+        time.sleep(0.05)
+    assert cluster.collect(doubled) == [2.0, 2.0, 2.0]
+    assert len(list(tmp_path.iterdir())) > 3  # all members began again
+
+
+def lost(peers):
+    raise PeersGone("always")
+
+
+def test_members_that_are_lost_in_every_run_are_one_sentence(cluster):
+    with pytest.raises(ClusterError, match=r"In each of 8 runs of 'ldsu-lost-.*' a worker was lost.*more memory"):
+        together(cluster, "lost", lost, [[], []], [(), ()])
+
+
+def failing(peers):
+    if peers.number:
+        raise ValueError("this is wrong")
+    return peers.total(np.zeros(1))
+
+
+def test_the_error_of_a_member_is_raised(cluster):
+    with pytest.raises(ValueError, match="this is wrong"):
+        together(cluster, "failing", failing, [[], []], [(), ()])
+
+
+class FakeWorker:
+    address = "here"
+
+    def __init__(self):
+        self.handlers = {}
+
+
+def test_letters_for_a_member_that_has_left_are_refused():
+    exchange = Exchange(FakeWorker())
+    stamp = Stamp(0, "sum", 0)
+    assert not exchange.put("run", 1, stamp, 5)
+    exchange.begin("run", 1)
+    assert exchange.put("run", 1, stamp, 5)
+    assert exchange.take("run", 1, stamp, 0.0) == (True, 5)
+    assert exchange.take("run", 1, stamp, 0.0) == (False, None)
+    exchange.end("run", 1)
+    assert not exchange.put("run", 1, stamp, 5)
+
+
+def test_a_member_that_waits_for_nobody_or_for_no_one_stops(monkeypatch):
+    monkeypatch.setattr(gang, "LOOK_SECONDS", 0.01)
+    exchange = Exchange(FakeWorker())
+    exchange.begin("run", 0)
+    peers = Peers(exchange, "run", 0, ["here", "here"], lambda: True)
+    with pytest.raises(PeersGone, match="Member 1 has left"):
+        peers.receive(1, "sum")
+    with pytest.raises(gang.Unwanted):
+        Peers(exchange, "run", 0, ["here", "here"], lambda: False).receive(1, "sum")
