@@ -234,14 +234,12 @@ def test_rows_cut_at_the_border_have_the_product_of_the_whole(m):
 
 
 def test_as_many_columns_are_solved_at_a_time_as_fit_a_worker():
-    settings = SimpleNamespace(n_conditioning=7, clique_size=5)
-
     def columns(rows, gib):
         return partitioned.columns_at_a_time(
-            rows, settings, "float32", SimpleNamespace(memory=lambda: int(gib * 2**30))
+            rows, 300 * rows, "float32", SimpleNamespace(memory=lambda: int(gib * 2**30))
         )
 
-    assert columns(2_500_000, 3) == 13
+    assert columns(2_500_000, 3) == 14
     assert columns(2_500_000, 6) > 2 * columns(2_500_000, 3)
     assert columns(1000, 3) == partitioned.MOST_COLUMNS
     with pytest.raises(

@@ -24,7 +24,7 @@ from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.gang import Peers, places, together
 from ldsu.dask.pieces import Piece, outcome
 from ldsu.dask.shards import Shards
-from ldsu.dask.sizes import HoldsArrays
+from ldsu.dask.sizes import HoldsArrays, bytes_held
 from ldsu.memory import GIB, require_memory
 from ldsu.solvers import Settings
 from ldsu.solvers.sparse import coarse_inverse_of, columns_of
@@ -33,8 +33,8 @@ from ldsu.solvers.sparse import coarse_inverse_of, columns_of
 # for each sample, so many at a time.
 SOLVE_SHARE, PROCESS_BYTES, ARRAYS_OF_A_SOLVE = 0.65, GIB // 5, 8
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 40
-# Of a worker's memory a part of the system takes this share at most; to make it takes three or four times that.
-PART_SHARE = 0.15
+# Of a worker's memory a part of the system takes this share at most; to make it takes twice that.
+PART_SHARE = 0.3
 # Rows that are multiplied at a time: few enough for small temporary arrays, and not so few that threads would mostly
 # wait for each other between two of them.
 ROWS_AT_A_TIME = 100_000
@@ -123,6 +123,7 @@ def make_part(
     pieces: Sequence[Piece], firsts: np.ndarray, a: int, sizes: np.ndarray, settings: Settings, dtype: str, p: int
 ) -> tuple[Part, Border, np.ndarray]:
     """Part number a of the parts that start at `firsts`, its border, and its share of the diagonal (m + h,)."""
+    give_back_freed_memory()  # of the tasks before: this one needs much
     first, m = int(firsts[a]), int(firsts[a + 1] - firsts[a])
     near, codes = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("groups", "codes"))
 
@@ -199,6 +200,7 @@ def scaled(
     lends: Sequence[tuple[int, np.ndarray]],
 ) -> tuple[Part, np.ndarray, np.ndarray]:
     """A part with its system scaled, its share of the system between groups (p, p), and its groups' classes (c, p)."""
+    give_back_freed_memory()
     part, border, _ = made
     every = np.concatenate([scale, *beyond])
     m, size = part.G.shape
@@ -461,7 +463,9 @@ def solve(
     by_part = [range(a, b) for a, b in pairwise(cuts.tolist())]
     system = build([[pieces[s] for s in some] for some in by_part], firsts, sizes, n_groups, settings, dtype, cluster)
     pieces.clear()
-    width = columns_at_a_time(int(np.diff(firsts).max()) * -(-count // threads), settings, dtype, cluster)
+    sizes_held = cluster.collect([submit("size", bytes_held, part) for part in system.parts])
+    each = -(-count // threads)
+    width = columns_at_a_time(int(np.diff(firsts).max()) * each, max(sizes_held) * each, dtype, cluster)
     blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
     outcomes = []
     owner = np.searchsorted(firsts, anchors, side="right") - 1
@@ -491,10 +495,10 @@ def solve(
     return joined[0], joined[1], joined[2], int(iterations), float(residual)
 
 
-def columns_at_a_time(rows: int, settings: Settings, dtype: str, cluster: Cluster) -> int:
-    """Right-hand sides that are solved together, where a thread has so many rows."""
+def columns_at_a_time(rows: int, held: int, dtype: str, cluster: Cluster) -> int:
+    """Right-hand sides that are solved together, where a thread has so many rows and so many bytes of the system."""
     memory = cluster.memory()
-    held = PROCESS_BYTES + rows * row_bytes(settings, dtype)
+    held += PROCESS_BYTES
     column = rows * np.dtype(dtype).itemsize * ARRAYS_OF_A_SOLVE
     require_memory(
         held + FEWEST_COLUMNS * column,
