@@ -36,12 +36,12 @@ TASK_SECONDS = 1e-3  # of a scheduler for a task, as Dask's documentation has it
 NETWORK = 1e9  # bytes a second of a worker's share of the network
 PARTS_MET = 12  # other parts that a part has neighbours in
 SUMS = 5  # over all parts, in an iteration
-# As in ldsu.dask: shares of a worker's memory for a task, for a solve and for the whole system; bytes of a process;
-# arrays of a solve, and how many columns they may have; bytes of a row of a shard, of a row of a part, and of a row of
-# the whole system.
-TASK_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.65, 0.35
-PROCESS, ARRAYS, FEWEST, MOST = 0.2 * GIB, 8, 4, 40
-SHARD_ROW, PART_ROW, WHOLE_ROW = 4112, 240, 2208
+# As in ldsu.dask: shares of a worker's memory for a task, for a part, for a solve and for the whole system; bytes of a
+# process; arrays of a solve, and how many columns they may have; bytes of a row of a shard, of a row of a part, and of
+# a row of the whole system.
+TASK_SHARE, PART_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.3, 0.65, 0.35
+PROCESS, ARRAYS, FEWEST, MOST = 0.5 * GIB, 9, 4, 40
+SHARD_ROW, PART_ROW, WHOLE_ROW = 4112, 8 * ENTRIES, 2208
 
 
 class Workers(NamedTuple):
@@ -103,7 +103,7 @@ class Model:
         if not in_parts:
             costs["solve"] = Cost(work, 0.5 * WHOLE_ROW * n * (W > 1), 3 * shards * W)
             return costs
-        parts = W * np.ceil(max(W, n * PART_ROW / (TASK_SHARE * memory)) / W)
+        parts = W * np.ceil(max(W, n * PART_ROW / (PART_SHARE * memory)) / W)
         blocks = np.ceil(COLUMNS / self.width(n, workers))
         tasks = parts * (9 + 4 * min(PARTS_MET, parts - 1)) + blocks * (4 * parts + 3 * shards)
         sent = 2 * self.beyond(n / parts) * parts / W * away * COLUMNS * 4 * rounds
@@ -114,7 +114,7 @@ class Model:
     def width(self, n: float, workers: Workers) -> float:
         """Columns that are solved at a time."""
         rows = n / workers.count
-        free = SOLVE_SHARE * workers.gib * GIB - PROCESS - 8 * ENTRIES * rows
+        free = SOLVE_SHARE * workers.gib * GIB - PROCESS - PART_ROW * rows
         return float(np.clip(free // (4 * ARRAYS * rows), FEWEST, MOST))
 
     def beyond(self, rows: float) -> float:
@@ -123,7 +123,7 @@ class Model:
 
     def memory(self, n: float, workers: Workers) -> float:
         """GiB of a worker in a solve in parts; samples, landmark features and results may lie on its disk."""
-        row = 8 * ENTRIES + 4 * ARRAYS * self.width(n, workers)
+        row = PART_ROW + 4 * ARRAYS * self.width(n, workers)
         return (PROCESS + row * n / workers.count) / GIB
 
 

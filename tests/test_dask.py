@@ -231,6 +231,10 @@ def test_rows_cut_at_the_border_have_the_product_of_the_whole(m):
     some = partitioned.SomeRows.of(A, m)
     assert some.far.shape[0] == np.count_nonzero(A.toarray()[:, m:].any(axis=1))
     np.testing.assert_allclose(some.times(V[:m], V[m:]), A @ V, atol=1e-14)
+    U, out = rng.standard_normal((6, 4)), rng.standard_normal((8, 4))
+    expected = out + A.T @ U
+    some.add_transposed_times(U, out)
+    np.testing.assert_allclose(out, expected, atol=1e-14)
 
 
 def test_as_many_columns_are_solved_at_a_time_as_fit_a_worker():
@@ -239,7 +243,7 @@ def test_as_many_columns_are_solved_at_a_time_as_fit_a_worker():
             rows, 300 * rows, "float32", SimpleNamespace(memory=lambda: int(gib * 2**30))
         )
 
-    assert columns(2_500_000, 3) == 14
+    assert columns(2_500_000, 3) == 8
     assert columns(2_500_000, 6) > 2 * columns(2_500_000, 3)
     assert columns(1000, 3) == partitioned.MOST_COLUMNS
     with pytest.raises(

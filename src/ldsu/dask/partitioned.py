@@ -29,9 +29,9 @@ from ldsu.memory import GIB, require_memory
 from ldsu.solvers import Settings
 from ldsu.solvers.sparse import coarse_inverse_of, columns_of
 
-# Of a worker's memory a solve takes this share at most: for the process, for the system, and for arrays of a column
-# for each sample, so many at a time.
-SOLVE_SHARE, PROCESS_BYTES, ARRAYS_OF_A_SOLVE = 0.65, GIB // 5, 8
+# Of a worker's memory a solve takes this share at most: for the process with its libraries, for the system, and for
+# arrays of a column for each sample, so many at a time; letters on their way count as one.
+SOLVE_SHARE, PROCESS_BYTES, ARRAYS_OF_A_SOLVE = 0.65, GIB // 2, 9
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 40
 # Of a worker's memory a part of the system takes this share at most; to make it takes twice that.
 PART_SHARE = 0.3
@@ -61,6 +61,17 @@ class SomeRows(NamedTuple):
             product[self.which] += self.far @ V_far
         return product
 
+    def add_transposed_times(self, U: np.ndarray, out: np.ndarray) -> None:
+        """Add the product of the transpose with U (k x b) to an array (m + h, b).
+
+        By columns, without a transpose by rows: where samples that are near lie near each other in memory, adding to
+        their places is faster than to look for what they are made of.
+        """
+        m = self.own.shape[1]
+        out[:m] += self.own.T @ U
+        if self.which.size:
+            out[m:] += self.far.T @ U[self.which]
+
 
 @dataclass(frozen=True)
 class Part(HoldsArrays):
@@ -70,9 +81,7 @@ class Part(HoldsArrays):
     ----------
     G, L : sparse arrays of shape (m, m + h), (m + h, m + h)
         Rows of the factor, and ``eta lam`` times the Laplacian of its cliques. `scaled` multiplies the columns of G by
-        D^-1/2, and L from both sides, and makes lists of `SomeRows` of them.
-    G_T : list of sparse arrays of shape (k, m)
-        Rows of the transpose of G: products with it by rows take half the time.
+        D^-1/2, and L from both sides, and makes `SomeRows` of them: one of G, a list of L.
     labelled, codes : ndarrays of shape (l,)
         Labelled samples, and their classes.
     counts : ndarray of shape (l,)
@@ -103,7 +112,6 @@ class Part(HoldsArrays):
     n_classes: int
     n_groups: int
     groups: Any = None
-    G_T: Any = None
     takes: Sequence[tuple[int, slice]] = ()
     lends: Sequence[tuple[int, np.ndarray]] = ()
 
@@ -207,22 +215,18 @@ def scaled(
     group = np.concatenate([part.near, *near])
     C = scipy.sparse.csr_array((1 / every, group, np.arange(size + 1)), shape=(size, part.n_groups))
     E = np.zeros((part.n_groups, part.n_groups))
-    G_rows, L_rows, G_T_rows, G_T = [], [], [], part.G.T.tocsr()
+    G, L_rows = part.G.copy(), []
+    G.sort_indices()
+    G.data *= every[G.indices]
     for rows in gen_batches(m, ROWS_AT_A_TIME):
-        G = part.G[rows]
-        G.sort_indices()
-        G.data *= every[G.indices]
-        GC = (G @ C).astype(np.float64)
+        GC = (G[rows] @ C).astype(np.float64)
         E += (GC.T @ GC).toarray()
-        G_rows.append(SomeRows.of(G, m))
     for rows in gen_batches(size, ROWS_AT_A_TIME):
-        L, G = part.L[rows], G_T[rows]
+        L = part.L[rows]
         L.data *= every[L.indices]
-        for some in (L, G):
-            some.data *= np.repeat(every[rows], np.diff(some.indptr))
+        L.data *= np.repeat(every[rows], np.diff(L.indptr))
         E += (C[rows].T @ (L @ C)).toarray()
         L_rows.append(SomeRows.of(L, m))
-        G_T_rows.append(G)
     own = part.near[part.labelled]
     E[np.arange(part.n_groups), np.arange(part.n_groups)] += np.bincount(
         own, weights=part.counts.astype(np.float64), minlength=part.n_groups
@@ -233,9 +237,8 @@ def scaled(
     takes = [(b, slice(*ends)) for b, ends in enumerate(pairwise(ends)) if ends[1] > ends[0]]
     done = replace(
         part,
-        G=G_rows,
+        G=SomeRows.of(G, m),
         L=L_rows,
-        G_T=G_T_rows,
         scale=scale,
         groups=C[:m],
         takes=takes,
@@ -299,11 +302,7 @@ class PartsTogether:
         for rows, L in zip(gen_batches(m + h, ROWS_AT_A_TIME), part.L, strict=True):
             Y[rows] = L.times(V, V_far)
         if whole:
-            GV = self._array("GV", m, width)
-            for rows, G in zip(gen_batches(m, ROWS_AT_A_TIME), part.G, strict=True):
-                GV[rows] = G.times(V, V_far)
-            for rows, G_T in zip(gen_batches(m + h, ROWS_AT_A_TIME), part.G_T, strict=True):
-                Y[rows] += G_T @ GV
+            part.G.add_transposed_times(part.G.times(V, V_far), Y)
         for b, beyond in part.takes:
             peers.send(b, "back", Y[m:][beyond])
         scale = part.scale[part.labelled, None]
