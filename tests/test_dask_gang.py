@@ -126,21 +126,21 @@ class FakeWorker:
 def test_letters_for_a_member_that_has_left_are_refused():
     exchange = Exchange(FakeWorker())
     stamp = Stamp(0, "sum", 0)
-    assert not exchange.put("run", 1, stamp, 5)
-    exchange.begin("run", 1)
-    assert exchange.put("run", 1, stamp, 5)
-    assert exchange.take("run", 1, stamp, 0.0) == (True, 5)
-    assert exchange.take("run", 1, stamp, 0.0) == (False, None)
-    exchange.end("run", 1)
-    assert not exchange.put("run", 1, stamp, 5)
+    assert not exchange.put("box", stamp, 5)
+    exchange.begin("box")
+    assert exchange.put("box", stamp, 5)
+    assert exchange.take("box", stamp, 0.0) == (True, 5)
+    assert exchange.take("box", stamp, 0.0) == (False, None)
+    exchange.end("box")
+    assert not exchange.put("box", stamp, 5)
 
 
 def test_a_member_that_waits_for_nobody_or_for_no_one_stops(monkeypatch):
     monkeypatch.setattr(gang, "LOOK_SECONDS", 0.01)
     exchange = Exchange(FakeWorker())
-    exchange.begin("run", 0)
-    peers = Peers(exchange, "run", 0, ["here", "here"], lambda: True)
+    exchange.begin("own")
+    peers = Peers(exchange, 0, ["here", "here"], ["own", "other"], lambda: True)
     with pytest.raises(PeersGone, match="Member 1 has left"):
         peers.receive(1, "sum")
     with pytest.raises(gang.Unwanted):
-        Peers(exchange, "run", 0, ["here", "here"], lambda: False).receive(1, "sum")
+        Peers(exchange, 0, ["here", "here"], ["own", "other"], lambda: False).receive(1, "sum")

@@ -22,6 +22,7 @@ from concurrent.futures import wait as wait_for_sending
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
@@ -90,39 +91,40 @@ class Exchange:
     def __init__(self, worker: Any) -> None:
         self.worker = worker
         self.bytes_sent = 0
-        self._letters: dict[tuple[str, int], dict[Stamp, Any]] = {}
+        self._letters: dict[str, dict[Stamp, Any]] = {}
         self._arrived = threading.Condition()
         self._watches: dict[str, Sending[Any]] = {}
         worker.handlers["ldsu_deliver"] = self.deliver
         worker.handlers["ldsu_listens"] = self.tell_whether_listens
         worker.handlers["ldsu_watch"] = self.stay
 
-    def begin(self, run: str, member: int) -> None:
-        """From now on there are letters for a member."""
+    def begin(self, box: str) -> None:
+        """From now on letters for a member are taken in."""
         with self._arrived:
-            self._letters[run, member] = {}
+            self._letters[box] = {}
 
-    def end(self, run: str, member: int) -> None:
+    def end(self, box: str) -> None:
         """Letters that are left are forgotten, and new ones refused."""
         with self._arrived:
-            self._letters.pop((run, member), None)
+            self._letters.pop(box, None)
             watches = list(self._watches.values()) if not self._letters else []
             if watches:
                 self._watches.clear()
         for one in watches:
             one.cancel()
 
-    def listens(self, run: str, member: int) -> bool:
+    def listens(self, box: str) -> bool:
         """Whether a member is here, and at work."""
-        return (run, member) in self._letters
+        return box in self._letters
 
-    async def tell_whether_listens(self, run: str, member: int) -> bool:
+    async def tell_whether_listens(self, box: str) -> bool:
         """The same, for another worker."""
-        return self.listens(run, member)
+        return self.listens(box)
 
-    async def stay(self) -> None:
-        """Do not answer: whoever asks learns of this worker's death by the lost connection."""
-        await asyncio.Event().wait()
+    async def stay(self, comm: Any) -> None:
+        """Do not answer while the other side listens: it learns of this worker's death by the lost connection."""
+        while not comm.closed():
+            await asyncio.sleep(LOOK_SECONDS)
 
     def watch(self, address: str) -> Sending[Any]:
         """What is done when another worker is lost."""
@@ -131,16 +133,16 @@ class Exchange:
                 self._watches[address] = self.start(self._ask(address, "ldsu_watch"))
             return self._watches[address]
 
-    def ask_whether_listens(self, address: str, run: str, member: int) -> Sending[Any]:
+    def ask_whether_listens(self, address: str, box: str) -> Sending[Any]:
         """Whether a member on another worker is at work."""
-        return self.start(self._ask(address, "ldsu_listens", run=run, member=member))
+        return self.start(self._ask(address, "ldsu_listens", box=box))
 
-    def post(self, address: str, run: str, member: int, stamp: Stamp, value: Any) -> Sending[Any]:
+    def post(self, address: str, box: str, stamp: Stamp, value: Any) -> Sending[Any]:
         """Send a letter to another worker: whether it arrived."""
         from distributed.protocol import to_serialize
 
         self.bytes_sent += value.nbytes
-        letter = {"run": run, "member": member, "stamp": stamp, "value": to_serialize(value)}
+        letter = {"box": box, "stamp": stamp, "value": to_serialize(value)}
         return self.start(self._ask(address, "ldsu_deliver", **letter))
 
     def start(self, work: Any) -> Sending[Any]:
@@ -152,25 +154,25 @@ class Exchange:
             return bool(await getattr(self.worker.rpc(address), operation)(**arguments))
         return False
 
-    async def deliver(self, run: str, member: int, stamp: Sequence[Any], value: Any) -> bool:
+    async def deliver(self, box: str, stamp: Sequence[Any], value: Any) -> bool:
         """Take a letter in; whether it is for anyone."""
-        return self.put(run, member, Stamp(*stamp), value)
+        return self.put(box, Stamp(*stamp), value)
 
-    def put(self, run: str, member: int, stamp: Stamp, value: Any) -> bool:
+    def put(self, box: str, stamp: Stamp, value: Any) -> bool:
         """A letter of a member on the same worker, or one that arrived."""
         with self._arrived:
-            box = self._letters.get((run, member))
-            if box is not None:
-                box[stamp] = value
+            letters = self._letters.get(box)
+            if letters is not None:
+                letters[stamp] = value
                 self._arrived.notify_all()
-        return box is not None
+        return letters is not None
 
-    def take(self, run: str, member: int, stamp: Stamp, seconds: float) -> tuple[bool, Any]:
+    def take(self, box: str, stamp: Stamp, seconds: float) -> tuple[bool, Any]:
         """Whether a letter has come in time, and it."""
         with self._arrived:
-            box = self._letters[run, member]
-            here = self._arrived.wait_for(lambda: stamp in box, seconds)
-            return here, box.pop(stamp, None)
+            letters = self._letters[box]
+            here = self._arrived.wait_for(lambda: stamp in letters, seconds)
+            return here, letters.pop(stamp, None)
 
 
 _making = threading.Lock()
@@ -192,21 +194,24 @@ class Peers:
     ----------
     exchange : Exchange
         Of this worker.
-    run : str
-        Names this run of the gang.
     number : int
         This member's.
-    addresses : list of str
-        Of all members' workers.
+    addresses, boxes : lists of str
+        Of all members: their workers', and where their letters go, a name that is used once.
     wanted : callable
         Whether anyone still wants the result.
     """
 
     def __init__(
-        self, exchange: Exchange, run: str, number: int, addresses: Sequence[str], wanted: Callable[[], bool]
+        self,
+        exchange: Exchange,
+        number: int,
+        addresses: Sequence[str],
+        boxes: Sequence[str],
+        wanted: Callable[[], bool],
     ) -> None:
         self.number, self.size = number, len(addresses)
-        self._exchange, self._run, self._addresses, self._wanted = exchange, run, addresses, wanted
+        self._exchange, self._addresses, self._boxes, self._wanted = exchange, addresses, boxes, wanted
         self._sent: dict[tuple[int, str], int] = defaultdict(int)
         self._taken: dict[tuple[int, str], int] = defaultdict(int)
         self._sending: list[Sending[Any]] = []
@@ -217,10 +222,10 @@ class Peers:
         stamp = Stamp(self.number, about, self._sent[member, about])
         self._sent[member, about] += 1
         if self._addresses[member] == self._exchange.worker.address:
-            if not self._exchange.put(self._run, member, stamp, value):
+            if not self._exchange.put(self._boxes[member], stamp, value):
                 raise PeersGone(f"Member {member} has left.")
             return
-        self._sending.append(self._exchange.post(self._addresses[member], self._run, member, stamp, value))
+        self._sending.append(self._exchange.post(self._addresses[member], self._boxes[member], stamp, value))
 
     def receive(self, member: int, about: str) -> Any:
         """The next array about something from a member.
@@ -239,7 +244,7 @@ class Peers:
         if address != self._exchange.worker.address and address not in self._watches:
             self._watches[address] = self._exchange.watch(address)
         while True:
-            here, value = self._exchange.take(self._run, self.number, stamp, LOOK_SECONDS)
+            here, value = self._exchange.take(self._boxes[self.number], stamp, LOOK_SECONDS)
             self._require_delivered()
             if here:
                 return value
@@ -279,10 +284,10 @@ class Peers:
             one.cancel()
 
     def _is_there(self, member: int) -> bool:
-        address = self._addresses[member]
+        address, box = self._addresses[member], self._boxes[member]
         if address == self._exchange.worker.address:
-            return self._exchange.listens(self._run, member)
-        watch, answer = self._watches[address], self._exchange.ask_whether_listens(address, self._run, member)
+            return self._exchange.listens(box)
+        watch, answer = self._watches[address], self._exchange.ask_whether_listens(address, box)
         wait_for_sending([watch, answer], return_when=FIRST_COMPLETED)
         return not watch.done() and bool(answer.result())
 
@@ -322,13 +327,13 @@ class Membership:
     @contextmanager
     def joined(self) -> Iterator[Peers]:
         """The peers, once all have begun."""
-        exchange, peers = exchange_of(self.worker), None
+        exchange, peers, box = exchange_of(self.worker), None, uuid4().hex
         if str(self.member) in self.published():
             raise PeersGone("It is run again by itself.")
         with self._turn():
-            exchange.begin(self.run, self.member)
+            exchange.begin(box)
             try:
-                peers = Peers(exchange, self.run, self.member, self._addresses(), self.wanted)
+                peers = Peers(exchange, self.member, *self._addresses_and_boxes(box), self.wanted)
                 yield peers
                 peers.settle()
             except (PeersGone, Unwanted):
@@ -337,7 +342,7 @@ class Membership:
                 self.publish("failed", repr(error))
                 raise
             finally:
-                exchange.end(self.run, self.member)
+                exchange.end(box)
                 if peers is not None:
                     peers.leave()
 
@@ -359,15 +364,18 @@ class Membership:
         finally:
             queue.release()
 
-    def _addresses(self) -> list[str]:
-        self.publish(str(self.member), self.worker.address)
+    def _addresses_and_boxes(self, box: str) -> tuple[list[str], list[str]]:
+        from distributed import Future
+
+        self.publish(str(self.member), [self.worker.address, box])
         looked = last = time.monotonic()
         count = 0
         while True:
             told = self.published()
             missing = [number for number in range(self.gang.size) if str(number) not in told]
             if not missing:
-                return [told[str(number)] for number in range(self.gang.size)]
+                addresses, boxes = zip(*(told[str(number)] for number in range(self.gang.size)), strict=True)
+                return list(addresses), list(boxes)
             now = time.monotonic()
             if len(told) > count or 0 in missing:  # the first may have to wait for its turn
                 count, last = len(told), now
@@ -377,7 +385,8 @@ class Membership:
                 raise Unwanted
             if now > looked + LOOK_SECONDS:
                 looked = now
-                if any(self.client.who_has([self.gang.key(self.number, number) for number in missing]).values()):
+                others = [Future(self.gang.key(self.number, number), self.client) for number in missing]
+                if any(self.client.who_has(others).values()):
                     raise PeersGone("Another member has its result, and will not begin.")
             time.sleep(max(0.02, 0.002 * self.gang.size))
 
@@ -398,7 +407,11 @@ def _member(gang: Gang, run: int, member: int, _: None, *inputs: Any) -> Any:
 
 def _again(task: Membership, run: int) -> Any:
     """The member's result, from the next run of the gang."""
+    from distributed import wait
+
     gang = task.gang
+    if not task.wanted():
+        raise Unwanted
     failed = task.published().get("failed")
     if failed is not None:
         raise ClusterError(f"Another task of '{gang.name}' failed: {failed}.")
@@ -408,11 +421,16 @@ def _again(task: Membership, run: int) -> Any:
             "workers more memory or fewer threads."
         )
     futures = start(task.client, gang, run)  # all are held on to: one alone would wait for the others
-    while True:
+    own = futures[task.member]
+    while own.status == "pending":
+        with suppress(TimeoutError):
+            wait([own], timeout=LOOK_SECONDS)
         if not task.wanted():
             raise Unwanted
-        with suppress(TimeoutError):
-            return futures[task.member].result(timeout=LOOK_SECONDS)
+        for one in futures:
+            if one.status == "error":
+                one.result()
+    return own.result()
 
 
 def together(
