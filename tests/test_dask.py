@@ -34,10 +34,13 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 da = pytest.importorskip("dask.array")
 
 import ldsu.dask as on_cluster  # noqa: E402
-from ldsu.dask import partitioned, solver  # noqa: E402
+from ldsu.dask import expansion, partitioned, solver  # noqa: E402
+from ldsu.dask.allocation import FILLED_SHARE  # noqa: E402
+from ldsu.dask.cluster import Cluster  # noqa: E402
 from ldsu.dask.pieces import Labels, Piece  # noqa: E402
 from ldsu.dask.search import Found, merge  # noqa: E402
 from ldsu.dask.shards import Shard, _cut  # noqa: E402
+from ldsu.memory import GIB  # noqa: E402
 from ldsu.precision import random_ranks  # noqa: E402
 
 # Small enough for a second. With another number of workers sums are taken in another order, and a solve to 1e-6 may
@@ -128,6 +131,21 @@ def test_a_transform_is_lazy_and_has_the_blocks_of_its_input(client):
     assert features.chunks == ((40,), (model.eigenvalues_.size,))
     assert not read
     np.testing.assert_allclose(features.compute(), model.transform(X[:40]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("length", "neighbor_search"), [(40, "cells"), (np.nan, "cells"), (np.nan, "exact")])
+def test_blocks_too_large_for_a_worker_are_transformed_slice_by_slice(length, neighbor_search, client, monkeypatch):
+    X, y = blobs(600)
+    model = on_cluster.LDSU(**QUICK, neighbor_search=neighbor_search).fit(in_blocks(X, 300), y)
+    expected = model.transform(X[:40])
+    whole = model.feature_map_.rows_at_a_time()
+    monkeypatch.setattr(expansion, "NEIGHBOURS_SHARE", expansion.NEIGHBOURS_SHARE * 7.01 / whole)
+    assert model.feature_map_.rows_at_a_time() == 7
+    # Of an unknown length 300 rows are expected, and of 43 slices some are empty.
+    lazy = da.from_delayed(dask.delayed(X[:40]), shape=(length, 6), dtype=float)
+    names = [str(key) for key in model.transform(lazy).dask]
+    assert sum("ldsu-slice" in name for name in names) == (6 if length == 40 else 43)
+    np.testing.assert_allclose(model.transform(lazy).compute(), expected, rtol=0, atol=1e-9)
 
 
 def test_frames_of_parquet_and_arrays_of_zarr_are_read_where_they_are(client, tmp_path):
@@ -231,24 +249,27 @@ def test_rows_cut_at_the_border_have_the_product_of_the_whole(m):
     rng = np.random.default_rng(0)
     A = scipy.sparse.random_array((6, 8), density=0.2, rng=rng, format="csr")
     V = rng.standard_normal((8, 4))
-    some = partitioned.SomeRows.of(A, m)
+    scale = rng.uniform(1, 2, 8)
+    some = partitioned.SomeRows.of(A, m, scale)
+    A = A @ scipy.sparse.diags_array(scale)
     assert some.far.shape[0] == np.count_nonzero(A.toarray()[:, m:].any(axis=1))
     np.testing.assert_allclose(some.times(V[:m], V[m:]), A @ V, atol=1e-14)
-    U, out = rng.standard_normal((6, 4)), rng.standard_normal((8, 4))
-    expected = out + A.T @ U
-    some.add_transposed_times(U, out)
-    np.testing.assert_allclose(out, expected, atol=1e-14)
+    U = rng.standard_normal((6, 4))
+    np.testing.assert_allclose(np.vstack(some.transposed_times(U)), A.T @ U, atol=1e-14)
 
 
 def test_as_many_columns_are_solved_at_a_time_as_fit_a_worker():
-    def columns(rows, gib):
-        return partitioned.columns_at_a_time(
-            rows, 300 * rows, "float32", SimpleNamespace(memory=lambda: int(gib * 2**30))
-        )
+    def columns(rows, gib, total=1000, beyond=0):
+        column = partitioned.column_bytes(rows, beyond, "float32")
+        cluster = SimpleNamespace(memory=lambda: int(gib * 2**30))
+        return partitioned.columns_at_a_time(total, column, rows, 300 * rows, cluster)
 
-    assert columns(2_500_000, 3) == 8
+    assert columns(2_500_000, 3) == 16
+    assert columns(2_500_000, 3, beyond=1_000_000) == 12
     assert columns(2_500_000, 6) > 2 * columns(2_500_000, 3)
     assert columns(1000, 3) == partitioned.MOST_COLUMNS
+    assert columns(1000, 3, total=71) == 36  # as even as multiples allow
+    assert columns(1000, 3, total=5) == 8
     with pytest.raises(
         MemoryError, match=r"5,000,000 rows a thread.* needs about 2\.[0-9] GiB, but 2\.0 GiB.*more memory"
     ):
@@ -295,6 +316,24 @@ def test_workers_reuse_memory_that_they_freed(client):
     on_cluster.LDSU(**QUICK).fit(in_blocks(X), y)
     plugins = client.run(lambda dask_worker: list(dask_worker.plugins))
     assert all("ldsu-reuses-freed-memory" in names for names in plugins.values())
+
+
+def test_room_is_made_for_large_tasks_and_no_more_than_they_need(client):
+    cluster = Cluster(client)
+    made = [cluster.submit("made", np.full, 2**20, float(number)) for number in range(12)]  # 8 MiB each
+    cluster.wait(made)
+
+    def in_memory():
+        held = client.run(lambda dask_worker: sum(key.startswith("ldsu-made") for key in dask_worker.data.fast))
+        return sum(held.values())
+
+    cluster.make_room(2**20)
+    assert in_memory() == 12
+    cluster.make_room(int(FILLED_SHARE * 2 * GIB) - 20 * 2**20)
+    assert in_memory() == 4  # two in each worker
+    cluster.make_room(2 * GIB)
+    assert in_memory() == 0
+    assert [values[-1] for values in cluster.collect(made)] == list(range(12))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")

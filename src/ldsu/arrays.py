@@ -106,7 +106,8 @@ class Arrays:
 
     def each(self, function: Callable[[slice], None], n: int, row_bytes: int) -> None:
         """Call `function` with slices of ``range(n)``, of a size that takes little memory at `row_bytes` a row."""
-        self.map(function, gen_batches(n, max(1, min(n, self.block_bytes // max(row_bytes, 1)))))
+        if n:
+            self.map(function, gen_batches(n, max(1, min(n, self.block_bytes // max(row_bytes, 1)))))
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part. The threads are the parts': BLAS keeps to one within each."""

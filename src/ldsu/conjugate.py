@@ -28,7 +28,8 @@ def conjugate_gradients(
         ``apply(V)`` is ``A @ V``.
     precondition : callable
         ``precondition(R)`` is nearly ``A^-1 @ R``, linear, symmetric and positive definite.
-    B : array of shape (n, q)
+    B : array of shape (n, q), or callable
+        ``B()`` makes it: once to begin with, and again for the residual at the end, instead of keeping it.
     tol : float
     max_iter : int
     xp : module
@@ -55,14 +56,16 @@ def conjugate_gradients(
         copy += A[:, which]
         return copy
 
-    squares = products(B, B)
+    right_hand_sides = B if callable(B) else lambda: B
+    R = right_hand_sides()
+    if not callable(B):
+        R = some_columns(R, xp.arange(R.shape[1]))  # what is given stays as it is
+    squares = products(R, R)
     unit = every_unit = xp.where(squares > 0, squares, xp.ones_like(squares))
-    solved = X = xp.zeros_like(B)
-    R = xp.zeros_like(B)
-    R += B
+    solved = X = xp.zeros_like(R)
     D = precondition(R)
     inner = products(R, D)
-    columns, iterations = xp.arange(B.shape[1]), 0
+    columns, iterations = xp.arange(R.shape[1]), 0
     while iterations < max_iter:
         unsolved = squares > tol**2 * unit
         left = int(unsolved.sum())
@@ -92,8 +95,11 @@ def conjugate_gradients(
         D *= inner / before
         D += Z
         iterations += 1
+        del AD, Z  # the next product takes their place
     if X is not solved:
         solved[:, columns] = X
+    del R, D, X
     # Rounding lets the residual that is carried along drift from the true one.
-    R = B - apply(solved)
+    R = apply(solved)
+    R -= right_hand_sides()
     return solved, iterations, float((products(R, R) / every_unit).max()) ** 0.5

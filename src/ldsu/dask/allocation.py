@@ -1,8 +1,12 @@
-"""Workers that keep a little of the memory they freed, so that temporary arrays do not cost more than their work.
+"""Memory of workers: freed memory that is used again, and room that is made before large tasks.
 
 Dask starts workers with ``MALLOC_TRIM_THRESHOLD_`` set, so that what they free goes back to the system at once. With
 glibc that has a second effect: every array above 128 KiB is mapped anew, page by page, each time it is made. The search
-for neighbours and the factor, which make many arrays of a few megabytes, take twice as long that way.
+for neighbours and the factor, which make many arrays of a few megabytes, take twice as long that way. So workers keep
+a little of the memory they freed.
+
+Dask spills results to disk when they take most of a worker's memory. A task that takes as much within a second is not
+waited for: the worker is killed. So room is made before it begins.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from typing import Any
 REUSED_BYTES, KEPT_BYTES = 32 * 2**20, 128 * 2**20
 # How often all of it is given back, at most.
 SECONDS_BETWEEN = 3.0
+# Of a worker's memory, the share for results that stay in it and what tasks make, together.
+FILLED_SHARE = 0.72
 # As glibc's malloc.h has them.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -36,6 +42,19 @@ def give_back_freed_memory() -> None:
     """All that this process's allocator holds and nobody uses goes back to the system."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def spill_for(task_bytes: int, dask_worker: Any) -> None:
+    """Spill the results that were used least lately, until each of a worker's threads can take so many bytes."""
+    from distributed.spill import SpillBuffer
+
+    limit, results = dask_worker.memory_manager.memory_limit, dask_worker.data
+    if not isinstance(results, SpillBuffer):  # a worker without a limit, or one that was told not to spill
+        return
+    kept = max(0, FILLED_SHARE * limit - task_bytes * dask_worker.state.nthreads)
+    while results.fast and results.fast.total_weight > kept and results.evict() != -1:
+        pass
+    give_back_freed_memory()
 
 
 def keep_freed_memory_on(client: Any) -> None:

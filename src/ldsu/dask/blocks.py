@@ -71,6 +71,11 @@ def delayed_blocks(X: Any) -> list[Any]:
     return list(np.ravel(X.to_delayed()))
 
 
+def rows_of_blocks(X: Any) -> tuple[float, ...]:
+    """Rows of each block of a Dask array or frame, NaN where only reading it would tell."""
+    return tuple(X.chunks[0]) if hasattr(X, "chunks") else (np.nan,) * X.npartitions
+
+
 @dataclass(frozen=True)
 class Blocks:
     """Samples on the cluster: enough of an array for what needs a few rows of them.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ldsu.dask.allocation import keep_freed_memory_on
+from ldsu.dask.allocation import keep_freed_memory_on, spill_for
 from ldsu.memory import GIB
 
 # Share of a worker's memory that the data of one of its tasks may take: the rest is for what the task makes of them,
@@ -194,6 +194,11 @@ class Cluster:
             for worker in self.workers().values()
         ]
         return int(min(limits, default=USUAL_MEMORY))
+
+    def make_room(self, task_bytes: int) -> None:
+        """Have results spilled to disk until each thread can take so many bytes more."""
+        with self.translated():
+            self.client.run(spill_for, task_bytes, on_error="ignore")
 
     def rows_of_a_part(self, row_bytes: int) -> int:
         """Rows that one task may hold, at so many bytes a row."""

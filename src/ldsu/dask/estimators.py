@@ -11,7 +11,7 @@ from sklearn.base import _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 import ldsu
-from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collection, read_blocks
+from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collection, read_blocks, rows_of_blocks
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.expansion import ShardedExpansion
 from ldsu.dask.solver import solve_on_cluster
@@ -127,7 +127,8 @@ class LDSU(ldsu.LDSU):
         self.eigenvalues_, self.anchors_ = solved.eigenvalues, solved.anchors
         self.theta_, self.clique_size_ = solved.theta, settings.clique_size
         self.gamma_, self.replicated_ = kernel.gamma, solved.replicated
-        self.feature_map_ = ShardedExpansion(solved, settings.n_conditioning, settings.nugget, cluster)
+        largest = int(np.diff(blocks.starts).max())
+        self.feature_map_ = ShardedExpansion(solved, settings.n_conditioning, settings.nugget, largest, cluster)
         if self.store_graphs:
             self.class_laplacian_ = class_laplacian(codes)
             self.clique_laplacian_, self.neighbors_ = solved.graphs(cluster)
@@ -153,14 +154,18 @@ class LDSU(ldsu.LDSU):
     def blocks_of_features(self, X: Any, cluster: Cluster) -> list[Any]:
         """Features of a collection, block by block, as futures on the cluster."""
         blocks = cluster.compute("read", as_floats, delayed_blocks(X))
-        return [self._features_of(block, cluster.submit, "float64") for block in blocks]
+        lengths = rows_of_blocks(X)
+        return [
+            self._features_of(block, cluster.submit, "float64", rows)
+            for block, rows in zip(blocks, lengths, strict=True)
+        ]
 
-    def _features_of(self, block: Any, task: Callable[..., Any], dtype: str) -> Any:
-        """Features of a block of rows, as tasks."""
+    def _features_of(self, block: Any, task: Callable[..., Any], dtype: str, rows: float) -> Any:
+        """Features of a block of so many rows, as tasks."""
         sharded = self._sharded()
         if sharded is None:  # few rows, fitted on the client
             return task("features", self.feature_map_, block)
-        return sharded.tasks(block, task, dtype)
+        return sharded.tasks(block, task, dtype, rows)
 
     def lazily(self, X: Any, function: Any, columns: int | None, dtype: Any = None) -> Any:
         """A Dask array of ``function(features of a block)``, with so many columns, or one dimension (None)."""
@@ -173,7 +178,7 @@ class LDSU(ldsu.LDSU):
             raise ValueError(f"The columns of X are {names[:5]} ..., but those of fit were {list(known)[:5]} ...")
         if X.shape[1] != self.n_features_in_:
             raise ValueError(f"X has {X.shape[1]} features, but LDSU is expecting {self.n_features_in_} as input.")
-        lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
+        lengths = rows_of_blocks(X)
         given = np.dtype(getattr(X, "dtype", np.float64))
         given = given if given in (np.float32, np.float64) else np.dtype(np.float64)
 
@@ -183,7 +188,7 @@ class LDSU(ldsu.LDSU):
         blocks = []
         for block, length in zip(delayed_blocks(X), lengths, strict=True):
             samples = task("read", as_floats, block)
-            result = task("result", function, self._features_of(samples, task, given.name))
+            result = task("result", function, self._features_of(samples, task, given.name, length))
             shape = (length,) if columns is None else (length, columns)
             blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or given))
         return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)

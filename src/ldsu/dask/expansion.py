@@ -24,8 +24,10 @@ from ldsu.local_expansion import LocalExpansion
 from ldsu.neighbors import NeighborIndex
 from ldsu.precision import conditional
 
-# New rows that are searched for together.
+# New rows of the client that are sent together.
 BATCH = 2**14
+# Share of a worker's memory that the neighbours of new rows may take, with all that is made of them.
+NEIGHBOURS_SHARE = 0.25
 
 
 class Weights(NamedTuple):
@@ -34,6 +36,11 @@ class Weights(NamedTuple):
     features: np.ndarray
     places: np.ndarray
     weights: np.ndarray
+
+
+def slice_of(block: np.ndarray, number: int, count: int) -> np.ndarray:
+    """One of the parts, so many in all, of a block of rows."""
+    return np.array_split(block, count)[number]
 
 
 def prepare(block: np.ndarray, frame: Frame, directory: Directory, k: int, exact: bool) -> search.Query:
@@ -116,12 +123,15 @@ class ShardedExpansion:
     solved : SolvedShards
     n_conditioning, nugget : int, float
         Of the local part.
+    block_rows : int
+        Rows that a block is taken to have where nobody knows.
     cluster : Cluster
     """
 
     solved: SolvedShards
     n_conditioning: int
     nugget: float
+    block_rows: int
     cluster: Cluster
 
     @property
@@ -129,8 +139,25 @@ class ShardedExpansion:
         """Columns of the features."""
         return int(self.solved.coefficients.shape[1])
 
-    def tasks(self, block: Any, task: Callable[..., Any], dtype: str) -> Any:
-        """Features of a block of rows, as tasks: ``task(name, function, *arguments)`` makes one."""
+    def rows_at_a_time(self) -> int:
+        """New rows whose neighbours, all different, a worker has room for."""
+        directory = self.solved.shards.directory
+        kept = search.keep_of(self.n_conditioning + 1, self.solved.exact, directory, own=False)
+        points = self.solved.landmarks.points
+        # Points that come, points in one array, their features and what these are made of, and their scores and places.
+        width = 2 * (points.shape[1] + self.solved.coefficients.shape[0])
+        each = kept * (width * points.itemsize + 8 * 12)
+        return max(1, int(NEIGHBOURS_SHARE * self.cluster.memory()) // each)
+
+    def tasks(self, block: Any, task: Callable[..., Any], dtype: str, rows: float) -> Any:
+        """Features of a block of so many rows (NaN if unknown), as tasks: ``task(name, function, *arguments)``."""
+        count = int(-(-(self.block_rows if np.isnan(rows) else rows) // self.rows_at_a_time()))
+        if count <= 1:
+            return self._tasks_of_a_slice(block, task, dtype)
+        slices = [task("slice", slice_of, block, number, count) for number in range(count)]
+        return task("join", np.concatenate, [self._tasks_of_a_slice(one, task, dtype) for one in slices])
+
+    def _tasks_of_a_slice(self, block: Any, task: Callable[..., Any], dtype: str) -> Any:
         solved, shards = self.solved, self.solved.shards
         of, frame, exact = shards.directory_future, solved.frame, solved.exact
         k = min(self.n_conditioning + 1, shards.directory.n)
@@ -160,7 +187,9 @@ class ShardedExpansion:
         """Features of rows that the client has."""
         blocks = [X[start : start + BATCH] for start in range(0, X.shape[0], BATCH)]
         with self.cluster.translated():
-            features = self.cluster.collect([self.tasks(block, self.cluster.submit, X.dtype.name) for block in blocks])
+            features = self.cluster.collect(
+                [self.tasks(block, self.cluster.submit, X.dtype.name, len(block)) for block in blocks]
+            )
         return np.concatenate([np.empty((0, self.n_features), dtype=X.dtype), *features])
 
     def local(self, device: str) -> LocalExpansion:

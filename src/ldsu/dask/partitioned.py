@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import gen_batches, gen_even_slices
+from sklearn.utils import gen_batches
 
 from ldsu.arrays import ONE
 from ldsu.conjugate import conjugate_gradients
-from ldsu.dask.allocation import give_back_freed_memory
+from ldsu.dask.allocation import FILLED_SHARE, give_back_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.gang import Peers, places, together
 from ldsu.dask.pieces import Piece, outcome
@@ -29,11 +29,14 @@ from ldsu.memory import GIB, require_memory
 from ldsu.solvers import Settings
 from ldsu.solvers.sparse import coarse_inverse_of, columns_of
 
-# Of a worker's memory a solve takes this share at most: for the process with its libraries, for the system, and for
-# arrays of a column for each sample, so many at a time; letters on their way count as one.
-SOLVE_SHARE, PROCESS_BYTES, ARRAYS_OF_A_SOLVE = 0.65, GIB // 2, 9
+# A solve takes memory for the process with its libraries, for the system, and for so many arrays of a row for each
+# sample, and for each sample beyond the border: those of conjugate gradients, of a product and of what is given;
+# letters that come, and those that go.
+PROCESS_BYTES, ARRAYS_OF_A_SOLVE, ARRAYS_AT_THE_BORDER = GIB // 2, 6, 5
+# Columns at a time are a multiple of this, with which the processor's registers are full.
+COLUMNS_TOGETHER = 4
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 40
-# Of a worker's memory a part of the system takes this share at most; to make it takes twice that.
+# Of a worker's memory a part of the system takes this share at most, and so do the pieces that it is made of.
 PART_SHARE = 0.3
 # Rows that are multiplied at a time: few enough for small temporary arrays, and not so few that threads would mostly
 # wait for each other between two of them.
@@ -48,11 +51,13 @@ class SomeRows(NamedTuple):
     far: Any  # (f, h)
 
     @classmethod
-    def of(cls, A: Any, m: int) -> SomeRows:
-        """Cut so."""
-        far = A[:, m:]
+    def of(cls, A: Any, m: int, scale: np.ndarray) -> SomeRows:
+        """Cut so, with columns multiplied by a scale (m + h,)."""
+        own, far = A[:, :m], A[:, m:]
+        own.data *= scale[own.indices]
+        far.data *= scale[m + far.indices]
         which = np.flatnonzero(np.diff(far.indptr))
-        return cls(A[:, :m], which, far[which])
+        return cls(own, which, far[which])
 
     def times(self, V: np.ndarray, V_far: np.ndarray) -> np.ndarray:
         """The product with V (m x b) above V_far (h x b)."""
@@ -61,16 +66,13 @@ class SomeRows(NamedTuple):
             product[self.which] += self.far @ V_far
         return product
 
-    def add_transposed_times(self, U: np.ndarray, out: np.ndarray) -> None:
-        """Add the product of the transpose with U (k x b) to an array (m + h, b).
+    def transposed_times(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The product of the transpose with U (k x b): rows of own samples (m x b), and of those beyond (h x b).
 
         By columns, without a transpose by rows: where samples that are near lie near each other in memory, adding to
         their places is faster than to look for what they are made of.
         """
-        m = self.own.shape[1]
-        out[:m] += self.own.T @ U
-        if self.which.size:
-            out[m:] += self.far.T @ U[self.which]
+        return self.own.T @ U, self.far.T @ U[self.which]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Part(HoldsArrays):
     ----------
     G, L : sparse arrays of shape (m, m + h), (m + h, m + h)
         Rows of the factor, and ``eta lam`` times the Laplacian of its cliques. `scaled` multiplies the columns of G by
-        D^-1/2, and L from both sides, and makes `SomeRows` of them: one of G, a list of L.
+        D^-1/2, and L from both sides, and makes `SomeRows` of them: one of G, and a list for the own rows of L.
+    L_beyond : SomeRows
+        Its other rows, of samples beyond the border.
     labelled, codes : ndarrays of shape (l,)
         Labelled samples, and their classes.
     counts : ndarray of shape (l,)
@@ -111,6 +115,7 @@ class Part(HoldsArrays):
     scale: np.ndarray
     n_classes: int
     n_groups: int
+    L_beyond: Any = None
     groups: Any = None
     takes: Sequence[tuple[int, slice]] = ()
     lends: Sequence[tuple[int, np.ndarray]] = ()
@@ -119,6 +124,11 @@ class Part(HoldsArrays):
     def dtype(self) -> Any:
         """Precision of the work."""
         return self.scale.dtype
+
+    @property
+    def beyond(self) -> int:
+        """Samples beyond the border (h)."""
+        return self.takes[-1][1].stop if self.takes else 0
 
 
 class Border(NamedTuple):
@@ -146,17 +156,21 @@ def make_part(
         return np.where(inside, places - first, m + np.searchsorted(beyond, places)).astype(np.int32)
 
     # Piece by piece: triplets of cliques take several times what they add up to.
-    factors, L, diagonal = [], scipy.sparse.csr_array((size, size), dtype=dtype), np.zeros(size)
+    starts = np.cumsum(np.concatenate([[0], *(np.diff(piece.factor.indptr) for piece in pieces)]))
+    index = scipy.sparse.get_index_dtype(maxval=max(int(starts[-1]), size))
+    values, columns = np.empty(starts[-1], dtype), np.empty(starts[-1], index)
+    L, diagonal, filled = scipy.sparse.csr_array((size, size), dtype=dtype), np.zeros(size), 0
     for piece in pieces:
-        values, columns = piece.factor.data, numbered(piece.factor.indices)
-        starts = piece.factor.indptr.astype(np.int32)
-        factors.append(scipy.sparse.csr_array((values, columns, starts), shape=(starts.size - 1, size)))
-        diagonal += np.bincount(columns, weights=values.astype(np.float64) ** 2, minlength=size)
+        here = slice(filled, filled + piece.factor.nnz)
+        values[here], columns[here] = piece.factor.data, numbered(piece.factor.indices)
+        diagonal += np.bincount(columns[here], weights=values[here].astype(np.float64) ** 2, minlength=size)
+        filled = here.stop
         members, k = numbered(piece.members), piece.members.shape[1]
         weights = (piece.weights * (settings.strength * settings.lam)).astype(dtype)
         rows, others = np.repeat(members, k, axis=1), np.tile(members, (1, k))
         L = L + ONE.sparse(rows.ravel(), others.ravel(), weights.ravel(), (size, size))
-    G = scipy.sparse.vstack(factors, format="csr")
+    G = scipy.sparse.csr_array((values, columns, starts.astype(index)), shape=(m, size))
+    G.sort_indices()
     diagonal += L.diagonal()
     labelled = np.flatnonzero(codes >= 0)
     counts = settings.strength * sizes[codes[labelled]]
@@ -213,20 +227,18 @@ def scaled(
     every = np.concatenate([scale, *beyond])
     m, size = part.G.shape
     group = np.concatenate([part.near, *near])
-    C = scipy.sparse.csr_array((1 / every, group, np.arange(size + 1)), shape=(size, part.n_groups))
+    one_each = scipy.sparse.csr_array((np.ones_like(every), group, np.arange(size + 1)), shape=(size, part.n_groups))
+    # Scales cancel: it is the scaled system from both sides times the groups' columns, which are ``D^1/2 one_each``.
     E = np.zeros((part.n_groups, part.n_groups))
-    G, L_rows = part.G.copy(), []
-    G.sort_indices()
-    G.data *= every[G.indices]
+    L_rows = []
     for rows in gen_batches(m, ROWS_AT_A_TIME):
-        GC = (G[rows] @ C).astype(np.float64)
+        GC = (part.G[rows] @ one_each).astype(np.float64)
         E += (GC.T @ GC).toarray()
-    for rows in gen_batches(size, ROWS_AT_A_TIME):
+    for rows in [*gen_batches(m, ROWS_AT_A_TIME), slice(m, size)]:
         L = part.L[rows]
-        L.data *= every[L.indices]
+        E += (one_each[rows].T @ (L @ one_each)).toarray()
         L.data *= np.repeat(every[rows], np.diff(L.indptr))
-        E += (C[rows].T @ (L @ C)).toarray()
-        L_rows.append(SomeRows.of(L, m))
+        L_rows.append(SomeRows.of(L, m, every))
     own = part.near[part.labelled]
     E[np.arange(part.n_groups), np.arange(part.n_groups)] += np.bincount(
         own, weights=part.counts.astype(np.float64), minlength=part.n_groups
@@ -237,10 +249,11 @@ def scaled(
     takes = [(b, slice(*ends)) for b, ends in enumerate(pairwise(ends)) if ends[1] > ends[0]]
     done = replace(
         part,
-        G=SomeRows.of(G, m),
-        L=L_rows,
+        G=SomeRows.of(part.G, m, every),
+        L=L_rows[:-1],
+        L_beyond=L_rows[-1],
         scale=scale,
-        groups=C[:m],
+        groups=scipy.sparse.diags_array(1 / scale, format="csr") @ one_each[:m],
         takes=takes,
         lends=lends,
     )
@@ -281,30 +294,24 @@ class PartsTogether:
 
     def __init__(self, part: Part, inverse: np.ndarray, peers: Peers) -> None:
         self.part, self.inverse, self.peers = part, inverse, peers
-        self._space: dict[str, np.ndarray] = {}
-
-    def _array(self, name: str, *shape: int) -> np.ndarray:
-        """The same memory again and again: to get so much of it anew takes as long as to fill it."""
-        entries = int(np.prod(shape))
-        if name not in self._space or self._space[name].size < entries:
-            self._space[name] = np.empty(entries, self.part.dtype)
-        return self._space[name][:entries].reshape(shape)
 
     def multiply(self, V: np.ndarray, whole: bool) -> np.ndarray:
-        """The system, or its graphs alone, times V (m x b); the next product takes the place of this one."""
+        """The system, or its graphs alone, times V (m x b)."""
         part, peers = self.part, self.peers
-        m, width, h = *V.shape, part.takes[-1][1].stop if part.takes else 0
         for b, rows in part.lends:
             peers.send(b, "border", V[rows])
-        V_far, Y = self._array("V_far", h, width), self._array("Y", m + h, width)
+        V_far = np.empty((part.beyond, V.shape[1]), part.dtype)
         for b, beyond in part.takes:
             V_far[beyond] = peers.receive(b, "border")
-        for rows, L in zip(gen_batches(m + h, ROWS_AT_A_TIME), part.L, strict=True):
-            Y[rows] = L.times(V, V_far)
         if whole:
-            part.G.add_transposed_times(part.G.times(V, V_far), Y)
+            Y, Y_far = part.G.transposed_times(part.G.times(V, V_far))
+        else:
+            Y, Y_far = np.zeros_like(V), np.zeros_like(V_far)
+        Y_far += part.L_beyond.times(V, V_far)
         for b, beyond in part.takes:
-            peers.send(b, "back", Y[m:][beyond])
+            peers.send(b, "back", Y_far[beyond])
+        for rows, L in zip(gen_batches(V.shape[0], ROWS_AT_A_TIME), part.L, strict=True):
+            Y[rows] += L.times(V, V_far)
         scale = part.scale[part.labelled, None]
         U = V[part.labelled] * scale
         classes = np.zeros((part.n_classes, V.shape[1]))
@@ -313,7 +320,7 @@ class PartsTogether:
         Y[part.labelled] += scale * (part.counts[:, None] * U - part.dtype.type(part.strength) * sums)
         for b, rows in part.lends:
             Y[rows] += peers.receive(b, "back")
-        return Y[:m]
+        return Y
 
     def apply(self, V: np.ndarray) -> np.ndarray:
         """The system times V."""
@@ -359,14 +366,19 @@ def solve_rows(
     """
     give_back_freed_memory()  # of the tasks before: this one is long, and needs all there is
     system, scale = PartsTogether(part, inverse, peers), part.scale[:, None]
-    B = np.zeros((part.scale.size, width + V.shape[1]), dtype=part.dtype)
-    B[rows, columns] = part.scale[rows]
-    if V.shape[1]:
-        B[:, width:] = system.multiply(V, whole=False)
+
+    def right_hand_sides() -> np.ndarray:
+        B = np.zeros((part.scale.size, width + V.shape[1]), dtype=part.dtype)
+        B[rows, columns] = part.scale[rows]
+        if V.shape[1]:
+            B[:, width:] = system.multiply(V, whole=False)
+        return B
+
+    # Made again when they are needed: for one array less there is room for more columns at a time.
     X, iterations, residual = conjugate_gradients(
-        system.apply, system.precondition, B, settings.tol, settings.max_iter, np, system.inner_products
+        system.apply, system.precondition, right_hand_sides, settings.tol, settings.max_iter, np, system.inner_products
     )
-    solved = scale * X[:, :width], B[:, width:] / scale, scale * (V - X[:, width:])
+    solved = scale * X[:, :width], right_hand_sides()[:, width:] / scale, scale * (V - X[:, width:])
     return solved, iterations, residual
 
 
@@ -376,8 +388,8 @@ def unscaled_columns(part: Part, pieces: Sequence[np.ndarray], columns: slice) -
 
 
 def rows_between(solved: tuple[Sequence[np.ndarray], int, float], number: int, start: int, stop: int) -> np.ndarray:
-    """Rows of one of the arrays that were solved for."""
-    return solved[0][number][start:stop]
+    """Rows of one of the arrays that were solved for, a copy: all of them would stay in memory with a few of them."""
+    return solved[0][number][start:stop].copy()
 
 
 @dataclass(frozen=True)
@@ -400,6 +412,8 @@ def build(
     """Parts of the shards' pieces that belong together, their borders and scales."""
     submit, every = cluster.submit, range(len(pieces))
     where = places(cluster.client, len(pieces))
+    part_bytes = int(np.diff(firsts).max()) * row_bytes(settings, dtype)
+    cluster.make_room(PROCESS_BYTES + part_bytes)
     made = [
         submit("part", make_part, pieces[a], firsts, a, sizes, settings, dtype, n_groups, place=where[a]) for a in every
     ]
@@ -412,10 +426,13 @@ def build(
         given = [submit("back", diagonal_beyond, made[b], a) for b in lends[a]]
         scales.append(submit("scale", scale_of, made[a], given))
     near = [submit("near", near_of, one) for one in made]
+    cluster.wait([*scales, *near])
+    cluster.make_room(PROCESS_BYTES + part_bytes)
     for a in every:
         beyond = [[submit("border", rows_for, values[b], borders[a], b) for b in takes[a]] for values in (scales, near)]
         lent = [submit("border", border_with, borders[b], b, a) for b in lends[a]]
         done.append(submit("scaled", scaled, made[a], scales[a], *beyond, lent, place=where[a]))
+    del made  # each may be forgotten as soon as it is scaled
     inverse = submit("coarse", coarse, [submit("share", share_of, one) for one in done], settings.strength, dtype)
     parts = [submit("part", part_of, one) for one in done]
     cluster.wait([inverse, *parts])
@@ -462,13 +479,14 @@ def solve(
     by_part = [range(a, b) for a, b in pairwise(cuts.tolist())]
     system = build([[pieces[s] for s in some] for some in by_part], firsts, sizes, n_groups, settings, dtype, cluster)
     pieces.clear()
-    sizes_held = cluster.collect([submit("size", bytes_held, part) for part in system.parts])
-    each = -(-count // threads)
-    width = columns_at_a_time(int(np.diff(firsts).max()) * each, max(sizes_held) * each, dtype, cluster)
+    extents = np.array(cluster.collect([submit("size", extent, part) for part in system.parts]))
+    held, rows, beyond = (extents.max(axis=0) * -(-count // threads)).tolist()
+    column = column_bytes(rows, beyond, dtype)
+    width = columns_at_a_time(anchors.size + q, column, rows, held, cluster)
     blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
     outcomes = []
     owner = np.searchsorted(firsts, anchors, side="right") - 1
-    for block in gen_even_slices(anchors.size + q, -(-(anchors.size + q) // width)):
+    for block in gen_batches(anchors.size + q, width):
         first, second = columns_of(block, anchors.size)
         inputs, constants = [], []
         for a, (part, some) in enumerate(zip(system.parts, by_part, strict=True)):
@@ -476,6 +494,8 @@ def solve(
             inputs.append([part, system.inverse, V])
             which = np.flatnonzero(owner[first] == a)
             constants.append((anchors[first][which] - firsts[a], which, first.stop - first.start, settings))
+        cluster.wait([V for *_, V in inputs])
+        cluster.make_room(PROCESS_BYTES + width * column)
         cluster.tell(f"columns {block.start + 1} to {block.stop} of {anchors.size + q}")
         solved = together(cluster, "solve", solve_rows, inputs, constants)
         for some, begin, one in zip(by_part, firsts[:-1], solved, strict=True):
@@ -494,18 +514,38 @@ def solve(
     return joined[0], joined[1], joined[2], int(iterations), float(residual)
 
 
-def columns_at_a_time(rows: int, held: int, dtype: str, cluster: Cluster) -> int:
-    """Right-hand sides that are solved together, where a thread has so many rows and so many bytes of the system."""
+def columns_at_a_time(total: int, column: int, rows: int, held: int, cluster: Cluster) -> int:
+    """Right-hand sides, of so many in all, that are solved together, the last block smaller than others.
+
+    Parameters
+    ----------
+    column : int
+        Bytes that each of them takes.
+    rows, held : int
+        Rows of a thread, and bytes of its parts of the system.
+    """
     memory = cluster.memory()
     held += PROCESS_BYTES
-    column = rows * np.dtype(dtype).itemsize * ARRAYS_OF_A_SOLVE
     require_memory(
         held + FEWEST_COLUMNS * column,
         f"To solve for {rows:,} rows a thread of a worker",
         "Give workers more memory, or the cluster more of them.",
         memory,
     )
-    return int(np.clip((SOLVE_SHARE * memory - held) // column, FEWEST_COLUMNS, MOST_COLUMNS))
+    most = int(np.clip((FILLED_SHARE * memory - held) // column, FEWEST_COLUMNS, MOST_COLUMNS))
+    most -= most % COLUMNS_TOGETHER
+    even = -(-total // -(-total // most))
+    return -(-even // COLUMNS_TOGETHER) * COLUMNS_TOGETHER
+
+
+def column_bytes(rows: int, beyond: int, dtype: str) -> int:
+    """Bytes that a right-hand side takes while it is solved for, with so many rows, and so many beyond the border."""
+    return (ARRAYS_OF_A_SOLVE * rows + ARRAYS_AT_THE_BORDER * beyond) * np.dtype(dtype).itemsize
+
+
+def extent(part: Part) -> tuple[int, int, int]:
+    """Bytes of a part, its samples, and those beyond its border."""
+    return bytes_held(part), part.scale.size, part.beyond
 
 
 def row_bytes(settings: Settings, dtype: str) -> int:

@@ -119,7 +119,8 @@ def make_piece(
     rows, columns, values = residual_factor(points, P, sets, landmarks.gamma, settings.nugget, ONE)
     members = places[cliques(around.neighbors[:, : k - 1].astype(np.int64), ONE)]
     factor = ONE.sparse(rows, places[columns], values, (m, n))
-    return Piece(factor, members, weights * scale, P[:m], groups[:m], labels.of(shard.rows))
+    # Copies: a view would keep the rows of the others in memory.
+    return Piece(factor, members, weights * scale, P[:m].copy(), groups[:m].copy(), labels.of(shard.rows))
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def own_query(shard: Shard, s: int, directory: Directory, k: int, exact: bool) -
 
 def new_query(samples: np.ndarray, directory: Directory, k: int, exact: bool) -> Query:
     """New samples, who seek k neighbours; sorted by the cell they fall into."""
-    if exact:
+    if exact or not len(samples):
         return Query(samples, np.arange(len(samples)), (), None)
     cells = nearest_centre(directory.cells.components(samples), directory.cells.centres, 1)
     order = np.argsort(cells, kind="stable")
@@ -170,7 +170,7 @@ def _find_exact(query: Query, shard: Shard, t: int, directory: Directory, k: int
     m, place = len(query.samples), int(directory.first_places[t])
     myself = query.own == place
     w = min(k, len(shard.points) - myself)
-    if w == 0:
+    if w == 0 or m == 0:
         return Found(np.empty(0, dtype=np.int64), np.empty((0, 0)), np.empty((0, 0), dtype=np.int64))
     search = NearestNeighbors(n_neighbors=w, algorithm="brute", n_jobs=1).fit(shard.points)
     distances, found = search.kneighbors(None if myself else query.samples)
