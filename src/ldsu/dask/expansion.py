@@ -38,14 +38,31 @@ class Weights(NamedTuple):
     weights: np.ndarray
 
 
-def slice_of(block: np.ndarray, number: int, count: int) -> np.ndarray:
-    """One of the parts, so many in all, of a block of rows."""
-    return np.array_split(block, count)[number]
+class Slice(NamedTuple):
+    """Some rows of a block, and the cells they fall into, which ascend."""
+
+    rows: np.ndarray
+    cells: np.ndarray
 
 
-def prepare(block: np.ndarray, frame: Frame, directory: Directory, k: int, exact: bool) -> search.Query:
+def near_together(block: np.ndarray, frame: Frame, directory: Directory, exact: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Order of a block's rows in which near ones are near each other, and the cells they fall into, in this order."""
+    if exact:
+        return np.arange(len(block)), np.zeros(len(block), dtype=np.int64)
+    cells = search.cells_of(frame(block), directory)
+    order = np.argsort(cells, kind="stable")
+    return order, cells[order]
+
+
+def slice_of(block: np.ndarray, sorted_rows: tuple[np.ndarray, np.ndarray], number: int, count: int) -> Slice:
+    """One of so many slices of a block, of rows that share neighbours."""
+    order, cells = (np.array_split(some, count)[number] for some in sorted_rows)
+    return Slice(block[order], cells)
+
+
+def prepare(some: Slice, frame: Frame, directory: Directory, k: int, exact: bool) -> search.Query:
     """New rows as samples that seek neighbours."""
-    return search.new_query(frame(block), directory, k, exact)
+    return search.new_query(frame(some.rows), some.cells, directory, k, exact)
 
 
 def merged(found: Sequence[search.Found], query: search.Query, k: int, exact: bool, directory: Directory) -> np.ndarray:
@@ -59,7 +76,7 @@ def asked_of(places: np.ndarray, directory: Directory) -> list[np.ndarray]:
 
 
 def weigh(
-    block: np.ndarray,
+    some: Slice,
     query: search.Query,
     places: np.ndarray,
     asked: list[np.ndarray],
@@ -71,6 +88,7 @@ def weigh(
     nugget: float,
 ) -> Weights:
     """Weights of the nearest training samples, and features without them."""
+    block = some.rows
     around = search.settle(query, places, asked, brought, k)
     dtype = np.result_type(block, around.points).name  # as `LocalExpansion` does
     new = frame(block, dtype)
@@ -107,11 +125,19 @@ def contribution(weights: Weights, local: np.ndarray, t: int, directory: Directo
 
 
 def finished(weights: Weights, added: Sequence[tuple[np.ndarray, np.ndarray]], dtype: str) -> np.ndarray:
-    """Features of a block."""
+    """Features of a slice."""
     features = weights.features.copy()
     for rows, values in added:
         features[rows] += values
     return features.astype(dtype, copy=False)
+
+
+def in_given_order(sorted_rows: tuple[np.ndarray, np.ndarray], slices: Sequence[np.ndarray]) -> np.ndarray:
+    """Features of a block from those of its slices."""
+    together = np.concatenate(slices)
+    features = np.empty_like(together)
+    features[sorted_rows[0]] = together
+    return features
 
 
 @dataclass(frozen=True)
@@ -151,17 +177,18 @@ class ShardedExpansion:
 
     def tasks(self, block: Any, task: Callable[..., Any], dtype: str, rows: float) -> Any:
         """Features of a block of so many rows (NaN if unknown), as tasks: ``task(name, function, *arguments)``."""
-        count = int(-(-(self.block_rows if np.isnan(rows) else rows) // self.rows_at_a_time()))
-        if count <= 1:
-            return self._tasks_of_a_slice(block, task, dtype)
-        slices = [task("slice", slice_of, block, number, count) for number in range(count)]
-        return task("join", np.concatenate, [self._tasks_of_a_slice(one, task, dtype) for one in slices])
+        solved = self.solved
+        count = max(1, int(-(-(self.block_rows if np.isnan(rows) else rows) // self.rows_at_a_time())))
+        order = task("order", near_together, block, solved.frame, solved.shards.directory_future, solved.exact)
+        slices = [task("slice", slice_of, block, order, number, count) for number in range(count)]
+        features = [self._tasks_of_a_slice(one, task, dtype) for one in slices]
+        return task("features", in_given_order, order, features)
 
-    def _tasks_of_a_slice(self, block: Any, task: Callable[..., Any], dtype: str) -> Any:
+    def _tasks_of_a_slice(self, some: Any, task: Callable[..., Any], dtype: str) -> Any:
         solved, shards = self.solved, self.solved.shards
         of, frame, exact = shards.directory_future, solved.frame, solved.exact
         k = min(self.n_conditioning + 1, shards.directory.n)
-        query = task("query", prepare, block, frame, of, k, exact)
+        query = task("query", prepare, some, frame, of, k, exact)
         found = [task("search", search.find, query, shard, t, of, k, exact) for t, shard in enumerate(shards.futures)]
         places = task("merge", merged, found, query, k, exact, of)
         asked = task("wanted", asked_of, places, of)
@@ -169,7 +196,7 @@ class ShardedExpansion:
         weights = task(
             "weigh",
             weigh,
-            block,
+            some,
             query,
             places,
             asked,
@@ -181,7 +208,7 @@ class ShardedExpansion:
             self.nugget,
         )
         added = [task("contribution", contribution, weights, local, t, of) for t, local in enumerate(solved.local)]
-        return task("features", finished, weights, added, dtype)
+        return task("finished", finished, weights, added, dtype)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Features of rows that the client has."""

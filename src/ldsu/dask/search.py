@@ -96,13 +96,19 @@ def own_query(shard: Shard, s: int, directory: Directory, k: int, exact: bool) -
     return Query(shard.points, order, groups, int(directory.first_places[s]))
 
 
-def new_query(samples: np.ndarray, directory: Directory, k: int, exact: bool) -> Query:
-    """New samples, who seek k neighbours; sorted by the cell they fall into."""
-    if exact or not len(samples):
-        return Query(samples, np.arange(len(samples)), (), None)
-    cells = nearest_centre(directory.cells.components(samples), directory.cells.centres, 1)
-    order = np.argsort(cells, kind="stable")
-    numbers, firsts = np.unique(cells[order], return_index=True)
+def cells_of(samples: np.ndarray, directory: Directory) -> np.ndarray:
+    """Numbers of the cells that samples fall into."""
+    if not len(samples):
+        return np.empty(0, dtype=np.int64)
+    return nearest_centre(directory.cells.components(samples), directory.cells.centres, 1)
+
+
+def new_query(samples: np.ndarray, cells: np.ndarray, directory: Directory, k: int, exact: bool) -> Query:
+    """New samples, who seek k neighbours, from the cells they fall into, which ascend."""
+    order = np.arange(len(samples))
+    if exact:
+        return Query(samples, order, (), None)
+    numbers, firsts = np.unique(cells, return_index=True)
     keep = keep_of(k, exact, directory, own=False)
     return Query(samples, order, _groups(samples, order, np.append(firsts, cells.size), numbers, directory, keep), None)
 
@@ -143,27 +149,27 @@ def _find_in_cells(query: Query, shard: Shard, t: int, directory: Directory, k: 
     keep = keep_of(k, False, directory, own=query.own is not None)
     first, last = directory.first_cells[t], directory.first_cells[t + 1]
     place = int(directory.first_places[t])
-    m, w = len(query.samples), min(keep, len(shard.points))
+    asking = [(group, group.near[(group.near >= first) & (group.near < last)] - first) for group in query.groups]
+    asking = [(group, mine) for group, mine in asking if mine.size]
+    m, w = sum(group.stop - group.start for group, _ in asking), min(keep, len(shard.points))
+    rows = np.empty(m, dtype=np.int64)
     scores, places = np.full((m, w), np.inf, dtype=np.float32), np.full((m, w), -1)
-    cells, components = directory.cells, None
-    for start, stop, cell, near in query.groups:
-        mine = near[(near >= first) & (near < last)] - first
-        if mine.size == 0:
-            continue
+    cells, components, filled = directory.cells, None, 0
+    for (start, stop, cell, _), mine in asking:
         if components is None:
             components = cells.components(shard.points)
-        rows = query.order[start:stop]
-        Z = cells.components(query.samples[rows]) - cells.centres[cell]
+        here, own = slice(filled, filled + stop - start), query.order[start:stop]
+        rows[here], filled = own, here.stop
+        Z = cells.components(query.samples[own]) - cells.centres[cell]
         columns = np.concatenate([np.arange(shard.starts[j], shard.starts[j + 1]) for j in mine])
         found = scores_of(Z, components[columns] - cells.centres[cell])
         if query.own == place:
-            found[np.arange(rows.size), np.searchsorted(columns, rows)] = np.inf
+            found[np.arange(own.size), np.searchsorted(columns, own)] = np.inf
         best = smallest(found, min(keep, columns.size))
-        scores[rows, : best.shape[1]] = np.take_along_axis(found, best, axis=1)
-        places[rows, : best.shape[1]] = place + columns[best]
+        scores[here, : best.shape[1]] = np.take_along_axis(found, best, axis=1)
+        places[here, : best.shape[1]] = place + columns[best]
     places[~np.isfinite(scores)] = -1
-    rows = np.flatnonzero((places >= 0).any(axis=1))
-    return Found(rows, scores[rows], places[rows])
+    return Found(rows, scores, places)
 
 
 def _find_exact(query: Query, shard: Shard, t: int, directory: Directory, k: int) -> Found:
