@@ -60,14 +60,19 @@ def slice_of(block: np.ndarray, sorted_rows: tuple[np.ndarray, np.ndarray], numb
     return Slice(block[order], cells)
 
 
-def prepare(some: Slice, frame: Frame, directory: Directory, k: int, exact: bool) -> search.Query:
-    """New rows as samples that seek neighbours."""
-    return search.new_query(frame(some.rows), some.cells, directory, k, exact)
+def samples_of(some: Slice, frame: Frame) -> search.NewSamples:
+    """New rows as samples."""
+    return search.NewSamples(frame(some.rows))
+
+
+def query_of(some: Slice, new: search.NewSamples, directory: Directory, k: int, exact: bool) -> search.Query:
+    """New samples that seek neighbours."""
+    return search.new_query(new, some.cells, directory, k, exact)
 
 
 def merged(found: Sequence[search.Found], query: search.Query, k: int, exact: bool, directory: Directory) -> np.ndarray:
     """Places of the best candidates of all shards."""
-    return search.merge(found, len(query.samples), search.keep_of(k, exact, directory, own=False))
+    return search.merge(found, query.size, search.keep_of(k, exact, directory, own=False))
 
 
 def asked_of(places: np.ndarray, directory: Directory) -> list[np.ndarray]:
@@ -77,6 +82,7 @@ def asked_of(places: np.ndarray, directory: Directory) -> list[np.ndarray]:
 
 def weigh(
     some: Slice,
+    samples: search.NewSamples,
     query: search.Query,
     places: np.ndarray,
     asked: list[np.ndarray],
@@ -89,7 +95,7 @@ def weigh(
 ) -> Weights:
     """Weights of the nearest training samples, and features without them."""
     block = some.rows
-    around = search.settle(query, places, asked, brought, k)
+    around = search.settle(query, samples, places, asked, brought, k)
     dtype = np.result_type(block, around.points).name  # as `LocalExpansion` does
     new = frame(block, dtype)
     P_new, _ = landmarks.features(new)
@@ -188,8 +194,12 @@ class ShardedExpansion:
         solved, shards = self.solved, self.solved.shards
         of, frame, exact = shards.directory_future, solved.frame, solved.exact
         k = min(self.n_conditioning + 1, shards.directory.n)
-        query = task("query", prepare, some, frame, of, k, exact)
-        found = [task("search", search.find, query, shard, t, of, k, exact) for t, shard in enumerate(shards.futures)]
+        samples = task("samples", samples_of, some, frame)
+        query = task("query", query_of, some, samples, of, k, exact)
+        found = [
+            task("search", search.find, query, samples, shard, t, of, k, exact)
+            for t, shard in enumerate(shards.futures)
+        ]
         places = task("merge", merged, found, query, k, exact, of)
         asked = task("wanted", asked_of, places, of)
         brought = [task("bring", search.points_at, shard, asked, t, of) for t, shard in enumerate(shards.futures)]
@@ -197,6 +207,7 @@ class ShardedExpansion:
             "weigh",
             weigh,
             some,
+            samples,
             query,
             places,
             asked,

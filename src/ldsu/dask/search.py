@@ -38,12 +38,18 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True)
+class NewSamples(HoldsArrays):
+    """Samples (m x d) that are in no shard."""
+
+    points: np.ndarray
+
+
+@dataclass(frozen=True)
 class Query(HoldsArrays):
-    """Samples that seek neighbours, cell by cell.
+    """What samples seek, cell by cell; who they are, a shard or new samples, goes beside it and is not sent twice.
 
     Attributes
     ----------
-    samples : ndarray of shape (m, d)
     order : ndarray of shape (m,)
         In which the samples of a cell follow each other.
     groups : tuple of Group
@@ -52,10 +58,14 @@ class Query(HoldsArrays):
         Place of the first sample, where they are samples of a shard: none is a neighbour of itself.
     """
 
-    samples: np.ndarray
     order: np.ndarray
     groups: tuple[Group, ...]
     own: int | None
+
+    @property
+    def size(self) -> int:
+        """Samples that seek."""
+        return self.order.size
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def own_query(shard: Shard, s: int, directory: Directory, k: int, exact: bool) -
     numbers = np.arange(first, first + shard.starts.size - 1)
     keep = keep_of(k, exact, directory, own=True)
     groups = () if exact else _groups(shard.points, order, shard.starts, numbers, directory, keep)
-    return Query(shard.points, order, groups, int(directory.first_places[s]))
+    return Query(order, groups, int(directory.first_places[s]))
 
 
 def cells_of(samples: np.ndarray, directory: Directory) -> np.ndarray:
@@ -103,14 +113,15 @@ def cells_of(samples: np.ndarray, directory: Directory) -> np.ndarray:
     return nearest_centre(directory.cells.components(samples), directory.cells.centres, 1)
 
 
-def new_query(samples: np.ndarray, cells: np.ndarray, directory: Directory, k: int, exact: bool) -> Query:
+def new_query(new: NewSamples, cells: np.ndarray, directory: Directory, k: int, exact: bool) -> Query:
     """New samples, who seek k neighbours, from the cells they fall into, which ascend."""
-    order = np.arange(len(samples))
+    order = np.arange(len(new.points))
     if exact:
-        return Query(samples, order, (), None)
+        return Query(order, (), None)
     numbers, firsts = np.unique(cells, return_index=True)
     keep = keep_of(k, exact, directory, own=False)
-    return Query(samples, order, _groups(samples, order, np.append(firsts, cells.size), numbers, directory, keep), None)
+    groups = _groups(new.points, order, np.append(firsts, cells.size), numbers, directory, keep)
+    return Query(order, groups, None)
 
 
 def keep_of(k: int, exact: bool, directory: Directory, *, own: bool) -> int:
@@ -139,13 +150,15 @@ def shards_to_ask(query: Query, directory: Directory) -> np.ndarray:
     return np.unique(np.concatenate(near))
 
 
-def find(query: Query, shard: Shard, t: int, directory: Directory, k: int, exact: bool) -> Found:
+def find(
+    query: Query, seeking: Shard | NewSamples, shard: Shard, t: int, directory: Directory, k: int, exact: bool
+) -> Found:
     """Candidates in shard number t, by components of the cells to search, or among all its samples (exact)."""
     with one_blas_thread():
-        return (_find_exact if exact else _find_in_cells)(query, shard, t, directory, k)
+        return (_find_exact if exact else _find_in_cells)(query, seeking.points, shard, t, directory, k)
 
 
-def _find_in_cells(query: Query, shard: Shard, t: int, directory: Directory, k: int) -> Found:
+def _find_in_cells(query: Query, samples: np.ndarray, shard: Shard, t: int, directory: Directory, k: int) -> Found:
     keep = keep_of(k, False, directory, own=query.own is not None)
     first, last = directory.first_cells[t], directory.first_cells[t + 1]
     place = int(directory.first_places[t])
@@ -160,7 +173,7 @@ def _find_in_cells(query: Query, shard: Shard, t: int, directory: Directory, k: 
             components = cells.components(shard.points)
         here, own = slice(filled, filled + stop - start), query.order[start:stop]
         rows[here], filled = own, here.stop
-        Z = cells.components(query.samples[own]) - cells.centres[cell]
+        Z = cells.components(samples[own]) - cells.centres[cell]
         columns = np.concatenate([np.arange(shard.starts[j], shard.starts[j + 1]) for j in mine])
         found = scores_of(Z, components[columns] - cells.centres[cell])
         if query.own == place:
@@ -172,14 +185,14 @@ def _find_in_cells(query: Query, shard: Shard, t: int, directory: Directory, k: 
     return Found(rows, scores, places)
 
 
-def _find_exact(query: Query, shard: Shard, t: int, directory: Directory, k: int) -> Found:
-    m, place = len(query.samples), int(directory.first_places[t])
+def _find_exact(query: Query, samples: np.ndarray, shard: Shard, t: int, directory: Directory, k: int) -> Found:
+    m, place = query.size, int(directory.first_places[t])
     myself = query.own == place
     w = min(k, len(shard.points) - myself)
     if w == 0 or m == 0:
         return Found(np.empty(0, dtype=np.int64), np.empty((0, 0)), np.empty((0, 0), dtype=np.int64))
     search = NearestNeighbors(n_neighbors=w, algorithm="brute", n_jobs=1).fit(shard.points)
-    distances, found = search.kneighbors(None if myself else query.samples)
+    distances, found = search.kneighbors(None if myself else samples)
     return Found(np.arange(m), np.asarray(distances), place + found.astype(np.int64))
 
 
@@ -211,6 +224,7 @@ def points_at(shard: Shard, asked: list[np.ndarray], t: int, directory: Director
 
 def settle(
     query: Query,
+    seeking: Shard | NewSamples,
     places: np.ndarray,
     asked: list[np.ndarray],
     brought: Sequence[tuple[np.ndarray, np.ndarray]],
@@ -220,25 +234,25 @@ def settle(
 
     Parameters
     ----------
-    query : Query
+    query, seeking : Query, Shard or NewSamples
     places : ndarray of shape (m, keep)
         As `merge` gives them.
     asked, brought : lists
         What was asked of the shards, and points and rows of those where that was something.
     k : int
     """
-    m = len(query.samples)
+    m, samples = query.size, seeking.points
     others = np.concatenate(asked)
-    points = np.concatenate([query.samples[:0], *(one for one, _ in brought)])
+    points = np.concatenate([samples[:0], *(one for one, _ in brought)])
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(one for _, one in brought)])
     first = 0 if query.own is None else m  # new samples are no candidates
     near = first + np.searchsorted(others, places)
     if query.own is not None:
         mine = (places >= query.own) & (places < query.own + m)
         near[mine] = places[mine] - query.own
-        points_all = np.concatenate([query.samples, points])
+        points_all = np.concatenate([samples, points])
     else:
         points_all = points
     # Ties go by place, as on one machine: `near` is in the order of places.
-    neighbors = nearest_of(points_all, query.samples, near, k)[1]
+    neighbors = nearest_of(points_all, samples, near, k)[1]
     return Neighborhood(neighbors.astype(np.int32), others, points, rows)

@@ -229,14 +229,15 @@ def neighborhoods(shards: Shards, k: int, exact: bool, cluster: Cluster) -> list
         own = int(directory.first_places[s])
         keep = search.keep_of(k, exact, directory, own=True)
         candidates = [
-            cluster.submit("search", search.find, query, shards.futures[t], int(t), of, k, exact) for t in asked[s]
+            cluster.submit("search", search.find, query, shards.futures[s], shards.futures[t], int(t), of, k, exact)
+            for t in asked[s]
         ]
         places = cluster.submit("merge", search.merge, candidates, m, keep)
         wanted = cluster.submit("wanted", search.wanted, places, own, m, of)
         brought = [
             cluster.submit("bring", search.points_at, shards.futures[t], wanted, int(t), of) for t in asked[s] if t != s
         ]
-        found.append(cluster.submit("neighbours", search.settle, query, places, wanted, brought, k))
+        found.append(cluster.submit("neighbours", search.settle, query, shards.futures[s], places, wanted, brought, k))
     cluster.wait(found)
     return found
 
