@@ -6,7 +6,8 @@ Takes the constants from scaleout.csv, sets the model beside every measurement i
 table for 10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + q right-hand sides:
 
 - Work of a worker: rows x constant for shards, graphs, factor and features; the same and a look at the centres of all
-  cells, of which there are 2.5 sqrt(n), for neighbours; entries x right-hand sides x iterations for the solve.
+  cells, of which there are 2.5 sqrt(n), for neighbours; entries x right-hand sides x iterations for the solve, of which
+  each costs more where few right-hand sides are solved together: 1 + narrow / width.
 - Bytes: every row once for shards; rows beyond the borders of shards for neighbours; for the solve the system to each
   worker, or values at the borders of its part, there and back, for each iteration.
 - Tasks, which one scheduler hands out one after the other: blocks x shards to sort rows into shards; a few for every
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import csv
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -39,8 +41,9 @@ SUMS = 5  # over all parts, in an iteration
 # As in ldsu.dask: shares of a worker's memory for a task, for a part, for a solve and for the whole system; bytes of a
 # process; arrays of a solve, and how many columns they may have; bytes of a row of a shard, of a row of a part, and of
 # a row of the whole system.
-TASK_SHARE, PART_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.3, 0.65, 0.35
-PROCESS, ARRAYS, FEWEST, MOST = 0.5 * GIB, 9, 4, 40
+TASK_SHARE, PART_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.3, 0.72, 0.35
+PROCESS, ARRAYS, BORDER_ARRAYS, FEWEST, MOST, TOGETHER = 0.5 * GIB, 6, 5, 4, 40, 4
+MEASURED_GIB = 3  # of each worker
 SHARD_ROW, PART_ROW, WHOLE_ROW = 4112, 8 * ENTRIES, 2208
 
 
@@ -72,6 +75,7 @@ class Model:
     linear: dict[str, float]  # for a row
     neighbours: float  # for a row, but for the look at cells
     entry: dict[bool, float]  # for an entry, a right-hand side and an iteration, whole (False) and in parts (True)
+    narrow: float  # columns of a block in which each costs twice what it costs in a very wide one
     iterations: tuple[float, float]  # factor and power of n
     moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbours
     border: float  # rows sent for a part of a million, each way: those at borders
@@ -99,32 +103,51 @@ class Model:
         if in_parts is None:
             in_parts = n * WHOLE_ROW > WHOLE_SHARE * memory
         rounds = self.n_iterations(n)
-        work = self.entry[in_parts] * ENTRIES * COLUMNS * rounds * n / W
+        width = width_in_parts(n, workers, self.beyond) if in_parts else width_whole(W)
+        work = self.entry[in_parts] * (1 + self.narrow / width) * ENTRIES * COLUMNS * rounds * n / W
         if not in_parts:
             costs["solve"] = Cost(work, 0.5 * WHOLE_ROW * n * (W > 1), 3 * shards * W)
             return costs
         parts = W * np.ceil(max(W, n * PART_ROW / (PART_SHARE * memory)) / W)
-        blocks = np.ceil(COLUMNS / self.width(n, workers))
+        blocks = COLUMNS / width
         tasks = parts * (9 + 4 * min(PARTS_MET, parts - 1)) + blocks * (4 * parts + 3 * shards)
         sent = 2 * self.beyond(n / parts) * parts / W * away * COLUMNS * 4 * rounds
         waiting = SUMS * 2 * np.ceil(np.log2(parts)) * self.letter * blocks * rounds
         costs["solve"] = Cost(work, sent, tasks, waiting)
         return costs
 
-    def width(self, n: float, workers: Workers) -> float:
-        """Columns that are solved at a time."""
-        rows = n / workers.count
-        free = SOLVE_SHARE * workers.gib * GIB - PROCESS - PART_ROW * rows
-        return float(np.clip(free // (4 * ARRAYS * rows), FEWEST, MOST))
-
     def beyond(self, rows: float) -> float:
-        """Rows beyond the border of a part: a surface in the ten dimensions or so that the rows fill."""
-        return self.border * (rows / 1e6) ** 0.9
+        """Rows beyond the border of a part."""
+        return self.border * surface(rows)
 
     def memory(self, n: float, workers: Workers) -> float:
         """GiB of a worker in a solve in parts; samples, landmark features and results may lie on its disk."""
-        row = PART_ROW + 4 * ARRAYS * self.width(n, workers)
-        return (PROCESS + row * n / workers.count) / GIB
+        rows = n / workers.count
+        column = column_bytes(rows, self.beyond(rows))
+        return (PROCESS + PART_ROW * rows + width_in_parts(n, workers, self.beyond) * column) / GIB
+
+
+def surface(rows: float) -> float:
+    """Of so many rows, in the ten dimensions or so that they fill; 1 for a million."""
+    return (rows / 1e6) ** 0.9
+
+
+def column_bytes(rows: float, beyond: float) -> float:
+    """Bytes that a right-hand side takes while it is solved for."""
+    return 4 * (ARRAYS * rows + BORDER_ARRAYS * beyond)
+
+
+def width_whole(workers: int) -> float:
+    """Columns that are solved together with the whole system on each worker: as many blocks for each."""
+    return COLUMNS / (workers * np.ceil(COLUMNS / (MOST * workers)))
+
+
+def width_in_parts(n: float, workers: Workers, beyond: Callable[[float], float]) -> float:
+    """Columns that are solved together with the system in parts."""
+    rows = n / workers.count
+    free = SOLVE_SHARE * workers.gib * GIB - PROCESS - PART_ROW * rows
+    most = np.clip(free // column_bytes(rows, beyond(rows)), FEWEST, MOST)
+    return float(COLUMNS / np.ceil(COLUMNS / (most - most % TOGETHER)))
 
 
 def look_at_cells(n: float) -> float:
@@ -146,7 +169,7 @@ def measured(folder: Path, pattern: str) -> Measured:
     return {key: values for key, values in found.items() if "fit" in values}
 
 
-def geometric_mean(values: list[float]) -> float:
+def geometric_mean(values: Sequence[float] | np.ndarray) -> float:
     """Each measurement counts the same."""
     return float(np.exp(np.mean(np.log(values))))
 
@@ -166,24 +189,33 @@ def fitted(found: Measured) -> Model:
     if len(sizes) > 1:
         power = float(np.polyfit(np.log([n for n, _ in sizes]), np.log([i for _, i in sizes]), 1)[0])
     borders = [
-        sent(values, "solve") / (2 * w * (1 - 1 / w) * COLUMNS * 4 * values["iterations"]) / (n / w / 1e6) ** 0.9
+        sent(values, "solve") / (2 * w * (1 - 1 / w) * COLUMNS * 4 * values["iterations"]) / surface(n / w)
         for (n, w), values in in_parts.items()
     ]
+    border = geometric_mean(borders) if borders else float("nan")
+
+    def costs(some: Measured) -> np.ndarray:
+        return np.array([v["solve"] * w / (ENTRIES * COLUMNS * v["iterations"] * n) for (n, w), v in some.items()])
+
+    wide = np.array([width_whole(w) for _, w in whole or found])
+    widths = np.array([width_in_parts(n, Workers(w, MEASURED_GIB), lambda r: border * surface(r)) for n, w in in_parts])
+    narrow = 0.0
+    if len(set(widths)) > 1:
+        slope, intercept = np.polyfit(1 / widths, costs(in_parts), 1)
+        narrow = max(0.0, float(slope / intercept)) if intercept > 0 else 0.0
+    entry = {False: geometric_mean(costs(whole or found) / (1 + narrow / wide))}
+    entry[True] = geometric_mean(costs(in_parts) / (1 + narrow / widths)) if in_parts else entry[False]
     return Model(
         linear={stage: geometric_mean([v[stage] * w / n for (n, w), v in found.items()]) for stage in LINEAR},
         neighbours=geometric_mean([v["neighbours"] * w / n - look_at_cells(n) for (n, w), v in found.items()]),
-        entry={
-            parts: geometric_mean(
-                [v["solve"] * w / (ENTRIES * COLUMNS * v["iterations"] * n) for (n, w), v in some.items()]
-            )
-            for parts, some in {True: in_parts or found, False: whole or found}.items()
-        },
+        entry=entry,
+        narrow=narrow,
         iterations=(geometric_mean([i / n**power for n, i in sizes]), power),
         moved={
             stage: geometric_mean([sent(v, stage) / (n * (1 - 1 / w)) for (n, w), v in apart.items()])
             for stage in ("shards", "neighbours")
         },
-        border=geometric_mean(borders) if borders else float("nan"),
+        border=border,
         letter=geometric_mean([v["letter"] / 1e3 for v in apart.values() if "letter" in v]),
     )
 
@@ -221,7 +253,8 @@ def main() -> None:
         print(f"| {stage}, microseconds a row | {value * 1e6:.1f} |")
     for in_parts, form in enumerate(("whole", "in parts")):
         value = model.entry[bool(in_parts)] * 1e9
-        print(f"| solve {form}, nanoseconds an entry, right-hand side and iteration | {value:.2f} |")
+        print(f"| solve {form}, nanoseconds an entry, right-hand side and iteration of a wide block | {value:.2f} |")
+    print(f"| columns of a block in which each costs twice that | {model.narrow:.1f} |")
     print(f"| iterations | {model.iterations[0]:.1f} n^{model.iterations[1]:.2f} |")
     for stage, value in model.moved.items():
         print(f"| {stage}, bytes sent for a row that moves | {value:.0f} |")
@@ -236,7 +269,7 @@ def main() -> None:
     for pattern, where in (("scaleout.csv", ""), ("scaleout-*.csv", ", another machine")):
         for (n, w), values in sorted(measured(folder, pattern).items()):
             parts = values["system whole on each worker"] == 1
-            told = sum(cost.seconds for cost in model.stages(n, Workers(w, 3), in_parts=parts).values())
+            told = sum(cost.seconds for cost in model.stages(n, Workers(w, MEASURED_GIB), in_parts=parts).values())
             print(f"| {n:,} | {w}{where} | {values['fit']:.0f} s | {told:.0f} s |")
     print("\n| rows | workers | shards | neighbours | factor | solve | fit | sent by each | memory | tasks |")
     print("|---|---|---|---|---|---|---|---|---|---|")

@@ -122,14 +122,18 @@ def test_many_labelled_samples_give_landmarks_class_by_class():
     assert np.bincount(codes[landmarks]).tolist() == [800, 200]
 
 
-def test_conjugate_gradients_solve_every_column_and_leave_zero_columns_alone():
+@pytest.mark.parametrize("made", [False, True])
+def test_conjugate_gradients_solve_every_column_and_leave_zero_columns_alone(made):
     rng = np.random.default_rng(0)
     A = rng.standard_normal((40, 40))
     A = A @ A.T + np.eye(40)
     B = rng.standard_normal((40, 5))
     B[:, 2] = 0
-    X, iterations, residual = conjugate_gradients(lambda V: A @ V, np.copy, B, 1e-10, 200, np)
+    given = B.copy()
+    X, iterations, residual = conjugate_gradients(lambda V: A @ V, np.copy, B.copy if made else given, 1e-10, 200, np)
     np.testing.assert_allclose(A @ X, B, atol=1e-8)
+    np.testing.assert_array_equal(X[:, 2], 0)
+    np.testing.assert_array_equal(given, B)
     assert 1 < iterations <= 200
     assert residual <= 1e-10
 
