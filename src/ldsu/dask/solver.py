@@ -15,6 +15,7 @@ from ldsu.arrays import ONE
 from ldsu.dask import partitioned, pieces, search
 from ldsu.dask.blocks import Blocks, take
 from ldsu.dask.cluster import Cluster
+from ldsu.dask.gang import places
 from ldsu.dask.shards import Frame, Shard, Shards, sort_into_shards
 from ldsu.graphs import assemble_cliques
 from ldsu.kernels import Kernel
@@ -253,10 +254,18 @@ def _solve_whole(
 ) -> tuple[list[Any], list[Any], list[Any], int, float]:
     """Solve with the whole system on every worker, each block of right-hand sides a task."""
     firsts = shards.directory.first_places
-    whole = cluster.submit("system", pieces.join_pieces, parts, settings, dtype)
-    solved = []
-    for first, second in _blocks_for_all(anchors.size, q, cluster):
-        solved.append(cluster.submit("solve", pieces.solve_block, whole, anchors[first], second, settings, firsts))
+    blocks = _blocks_for_all(anchors.size, q, cluster)
+    where = places(cluster.client, len(blocks))
+    # Each worker puts it together itself, rather than to wait for the one that has done so.
+    systems = {
+        place: cluster.submit("system", pieces.join_pieces, parts, settings, dtype, place=place) for place in set(where)
+    }
+    solved = [
+        cluster.submit(
+            "solve", pieces.solve_block, systems[place], anchors[first], second, settings, firsts, place=place
+        )
+        for (first, second), place in zip(blocks, where, strict=True)
+    ]
     outcomes = cluster.collect([cluster.submit("outcome", pieces.outcome, one) for one in solved])
     every = range(shards.directory.n_shards)
     Z, MP, H = ([_side_by_side(solved, cluster, s, number) for s in every] for number in range(3))
