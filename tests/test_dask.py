@@ -266,6 +266,7 @@ def test_as_many_columns_are_solved_at_a_time_as_fit_a_worker():
 
     assert columns(2_500_000, 3) == 16
     assert columns(2_500_000, 3, beyond=1_000_000) == 12
+    assert columns(2_500_000, 3, total=71) == 16
     assert columns(2_500_000, 6) > 2 * columns(2_500_000, 3)
     assert columns(1000, 3) == partitioned.MOST_COLUMNS
     assert columns(1000, 3, total=71) == 36  # as even as multiples allow

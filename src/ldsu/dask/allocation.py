@@ -22,7 +22,7 @@ REUSED_BYTES, KEPT_BYTES = 32 * 2**20, 128 * 2**20
 # How often all of it is given back, at most.
 SECONDS_BETWEEN = 3.0
 # Of a worker's memory, the share for results that stay in it and what tasks make, together.
-FILLED_SHARE = 0.72
+FILLED_SHARE = 0.75
 # As glibc's malloc.h has them.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 

@@ -378,8 +378,12 @@ def solve_rows(
     X, iterations, residual = conjugate_gradients(
         system.apply, system.precondition, right_hand_sides, settings.tol, settings.max_iter, np, system.inner_products
     )
-    solved = scale * X[:, :width], right_hand_sides()[:, width:] / scale, scale * (V - X[:, width:])
-    return solved, iterations, residual
+    # In place, for the same reason.
+    MP, H = right_hand_sides()[:, width:], X[:, width:]
+    MP /= scale
+    np.subtract(V, H, out=H)
+    X *= scale
+    return (X[:, :width], MP, H), iterations, residual
 
 
 def unscaled_columns(part: Part, pieces: Sequence[np.ndarray], columns: slice) -> np.ndarray:
