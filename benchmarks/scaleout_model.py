@@ -41,7 +41,7 @@ SUMS = 5  # over all parts, in an iteration
 # As in ldsu.dask: shares of a worker's memory for a task, for a part, for a solve and for the whole system; bytes of a
 # process; arrays of a solve, and how many columns they may have; bytes of a row of a shard, of a row of a part, and of
 # a row of the whole system.
-TASK_SHARE, PART_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.3, 0.75, 0.35
+TASK_SHARE, PART_SHARE, SOLVE_SHARE, WHOLE_SHARE = 0.12, 0.3, 0.7, 0.35
 PROCESS, ARRAYS, BORDER_ARRAYS, FEWEST, MOST, TOGETHER = 0.5 * GIB, 6, 5, 4, 40, 4
 MEASURED_GIB = 3  # of each worker
 SHARD_ROW, PART_ROW, WHOLE_ROW = 4112, 8 * ENTRIES, 2208

@@ -316,3 +316,12 @@ def test_a_gpu_gives_the_features_of_the_cpu(filter_name):
     cpu, gpu = (LDSU(filter=filter_name, solver="exact", device=d).fit(X, some_digits()[1]) for d in ("cpu", "cuda"))
     assert_same_features(cpu.transform(new), gpu.transform(new), 1e-7)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(gpu)).transform(new), gpu.transform(new))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+def test_the_sparse_solver_on_a_gpu_has_the_features_of_the_cpu():
+    X, new, _ = data("rbf")
+    # With few anchors their columns are solved last, and those before them are put aside.
+    parameters = {"solver": "sparse", "tol": 1e-10, "min_anchors": 1, "n_landmarks": 60}
+    cpu, gpu = (LDSU(device=device, **parameters).fit(X, some_digits()[1]) for device in ("cpu", "cuda"))
+    assert_same_features(cpu.transform(new), gpu.transform(new), 1e-7)

@@ -260,12 +260,12 @@ def test_rows_cut_at_the_border_have_the_product_of_the_whole(m):
 
 def test_as_many_columns_are_solved_at_a_time_as_fit_a_worker():
     def columns(rows, gib, total=1000, beyond=0):
-        column = partitioned.column_bytes(rows, beyond, "float32")
+        column = partitioned.column_bytes(rows, beyond, beyond, "float32")
         cluster = SimpleNamespace(memory=lambda: int(gib * 2**30))
         return partitioned.columns_at_a_time(total, column, rows, 300 * rows, cluster)
 
     assert columns(2_500_000, 3) == 16
-    assert columns(2_500_000, 3, beyond=1_000_000) == 12
+    assert columns(2_500_000, 3, beyond=1_000_000) == 8
     assert columns(2_500_000, 3, total=71) == 16
     assert columns(2_500_000, 6) > 2 * columns(2_500_000, 3)
     assert columns(1000, 3) == partitioned.MOST_COLUMNS

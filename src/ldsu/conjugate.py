@@ -58,14 +58,15 @@ def conjugate_gradients(
 
     right_hand_sides = B if callable(B) else lambda: B
     R = right_hand_sides()
-    if not callable(B):
-        R = some_columns(R, xp.arange(R.shape[1]))  # what is given stays as it is
+    if not callable(B):  # what is given stays as it is
+        R = xp.zeros_like(R)
+        R += B
     squares = products(R, R)
     unit = every_unit = xp.where(squares > 0, squares, xp.ones_like(squares))
     solved = X = xp.zeros_like(R)
     D = precondition(R)
     inner = products(R, D)
-    columns, iterations = xp.arange(R.shape[1]), 0
+    (columns,), iterations = xp.where(unit > 0), 0  # all of them, on the device
     while iterations < max_iter:
         unsolved = squares > tol**2 * unit
         left = int(unsolved.sum())

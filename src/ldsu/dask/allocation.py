@@ -11,6 +11,7 @@ waited for: the worker is killed. So room is made before it begins.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import sys
 import time
@@ -21,8 +22,9 @@ from typing import Any
 REUSED_BYTES, KEPT_BYTES = 32 * 2**20, 128 * 2**20
 # How often all of it is given back, at most.
 SECONDS_BETWEEN = 3.0
-# Of a worker's memory, the share for results that stay in it and what tasks make, together.
-FILLED_SHARE = 0.75
+# Of a worker's memory, the share for results that stay in it and what tasks make, together: from there on Dask spills,
+# which frees nothing of what a task works on.
+FILLED_SHARE = 0.7
 # As glibc's malloc.h has them.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -44,7 +46,7 @@ def give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def spill_for(task_bytes: int, dask_worker: Any) -> None:
+async def spill_for(task_bytes: int, dask_worker: Any) -> None:
     """Spill the results that were used least lately, until each of a worker's threads can take so many bytes."""
     from distributed.spill import SpillBuffer
 
@@ -53,7 +55,7 @@ def spill_for(task_bytes: int, dask_worker: Any) -> None:
         return
     kept = max(0, FILLED_SHARE * limit - task_bytes * dask_worker.state.nthreads)
     while results.fast and results.fast.total_weight > kept and results.evict() != -1:
-        pass
+        await asyncio.sleep(0)  # the worker has others to answer
     give_back_freed_memory()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -154,18 +154,23 @@ class LDSU(ldsu.LDSU):
     def blocks_of_features(self, X: Any, cluster: Cluster) -> list[Any]:
         """Features of a collection, block by block, as futures on the cluster."""
         blocks = cluster.compute("read", as_floats, delayed_blocks(X))
-        lengths = rows_of_blocks(X)
+        counts = self._slices(rows_of_blocks(X))
         return [
-            self._features_of(block, cluster.submit, "float64", rows)
-            for block, rows in zip(blocks, lengths, strict=True)
+            self._features_of(block, cluster.submit, "float64", count)
+            for block, count in zip(blocks, counts, strict=True)
         ]
 
-    def _features_of(self, block: Any, task: Callable[..., Any], dtype: str, rows: float) -> Any:
-        """Features of a block of so many rows, as tasks."""
+    def _slices(self, lengths: Sequence[float]) -> list[int]:
+        """How many slices blocks of so many rows are cut into."""
+        sharded = self._sharded()
+        return [1] * len(lengths) if sharded is None else sharded.slices(lengths)
+
+    def _features_of(self, block: Any, task: Callable[..., Any], dtype: str, count: int) -> Any:
+        """Features of a block of rows in so many slices, as tasks."""
         sharded = self._sharded()
         if sharded is None:  # few rows, fitted on the client
             return task("features", self.feature_map_, block)
-        return sharded.tasks(block, task, dtype, rows)
+        return sharded.tasks(block, task, dtype, count)
 
     def lazily(self, X: Any, function: Any, columns: int | None, dtype: Any = None) -> Any:
         """A Dask array of ``function(features of a block)``, with so many columns, or one dimension (None)."""
@@ -186,9 +191,9 @@ class LDSU(ldsu.LDSU):
             return delayed(call, pure=False)(*arguments, dask_key_name=f"ldsu-{name}-{uuid.uuid4().hex}")
 
         blocks = []
-        for block, length in zip(delayed_blocks(X), lengths, strict=True):
+        for block, length, count in zip(delayed_blocks(X), lengths, self._slices(lengths), strict=True):
             samples = task("read", as_floats, block)
-            result = task("result", function, self._features_of(samples, task, given.name, length))
+            result = task("result", function, self._features_of(samples, task, given.name, count))
             shape = (length,) if columns is None else (length, columns)
             blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or given))
         return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)

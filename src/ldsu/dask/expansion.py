@@ -171,6 +171,11 @@ class ShardedExpansion:
         """Columns of the features."""
         return int(self.solved.coefficients.shape[1])
 
+    def slices(self, lengths: Sequence[float]) -> list[int]:
+        """How many slices blocks of so many rows (NaN if unknown) are cut into."""
+        rows = self.rows_at_a_time()
+        return [max(1, int(-(-(self.block_rows if np.isnan(length) else length) // rows))) for length in lengths]
+
     def rows_at_a_time(self) -> int:
         """New rows whose neighbours, all different, a worker has room for."""
         directory = self.solved.shards.directory
@@ -181,10 +186,9 @@ class ShardedExpansion:
         each = kept * (width * points.itemsize + 8 * 12)
         return max(1, int(NEIGHBOURS_SHARE * self.cluster.memory()) // each)
 
-    def tasks(self, block: Any, task: Callable[..., Any], dtype: str, rows: float) -> Any:
-        """Features of a block of so many rows (NaN if unknown), as tasks: ``task(name, function, *arguments)``."""
+    def tasks(self, block: Any, task: Callable[..., Any], dtype: str, count: int) -> Any:
+        """Features of a block of rows in so many slices, as tasks: ``task(name, function, *arguments)``."""
         solved = self.solved
-        count = max(1, int(-(-(self.block_rows if np.isnan(rows) else rows) // self.rows_at_a_time())))
         order = task("order", near_together, block, solved.frame, solved.shards.directory_future, solved.exact)
         slices = [task("slice", slice_of, block, order, number, count) for number in range(count)]
         features = [self._tasks_of_a_slice(one, task, dtype) for one in slices]
@@ -224,9 +228,11 @@ class ShardedExpansion:
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Features of rows that the client has."""
         blocks = [X[start : start + BATCH] for start in range(0, X.shape[0], BATCH)]
+        submit, counts = self.cluster.submit, self.slices([len(block) for block in blocks])
         with self.cluster.translated():
+            there = [submit("rows", np.asarray, block) for block in blocks]  # sent once
             features = self.cluster.collect(
-                [self.tasks(block, self.cluster.submit, X.dtype.name, len(block)) for block in blocks]
+                [self.tasks(block, submit, X.dtype.name, count) for block, count in zip(there, counts, strict=True)]
             )
         return np.concatenate([np.empty((0, self.n_features), dtype=X.dtype), *features])
 

@@ -157,7 +157,7 @@ def make_part(
 
     # Piece by piece: triplets of cliques take several times what they add up to.
     starts = np.cumsum(np.concatenate([[0], *(np.diff(piece.factor.indptr) for piece in pieces)]))
-    index = scipy.sparse.get_index_dtype(maxval=max(int(starts[-1]), size))
+    index = np.int32 if max(int(starts[-1]), size) <= np.iinfo(np.int32).max else np.int64
     values, columns = np.empty(starts[-1], dtype), np.empty(starts[-1], index)
     L, diagonal, filled = scipy.sparse.csr_array((size, size), dtype=dtype), np.zeros(size), 0
     for piece in pieces:
@@ -413,7 +413,7 @@ def build(
     dtype: str,
     cluster: Cluster,
 ) -> PartitionedSystem:
-    """Parts of the shards' pieces that belong together, their borders and scales."""
+    """Parts of the shards' pieces that belong together, their borders and scales; the lists of pieces are emptied."""
     submit, every = cluster.submit, range(len(pieces))
     where = places(cluster.client, len(pieces))
     part_bytes = int(np.diff(firsts).max()) * row_bytes(settings, dtype)
@@ -431,6 +431,8 @@ def build(
         scales.append(submit("scale", scale_of, made[a], given))
     near = [submit("near", near_of, one) for one in made]
     cluster.wait([*scales, *near])
+    for some in pieces:
+        some.clear()  # nobody needs them any more
     cluster.make_room(PROCESS_BYTES + part_bytes)
     for a in every:
         beyond = [[submit("border", rows_for, values[b], borders[a], b) for b in takes[a]] for values in (scales, near)]
@@ -481,11 +483,12 @@ def solve(
     cuts = np.round(np.linspace(0, S, count + 1)).astype(int)
     firsts = places_of[cuts]
     by_part = [range(a, b) for a, b in pairwise(cuts.tolist())]
-    system = build([[pieces[s] for s in some] for some in by_part], firsts, sizes, n_groups, settings, dtype, cluster)
+    pieces_of_parts = [[pieces[s] for s in some] for some in by_part]
     pieces.clear()
+    system = build(pieces_of_parts, firsts, sizes, n_groups, settings, dtype, cluster)
     extents = np.array(cluster.collect([submit("size", extent, part) for part in system.parts]))
-    held, rows, beyond = (extents.max(axis=0) * -(-count // threads)).tolist()
-    column = column_bytes(rows, beyond, dtype)
+    held, rows, beyond, at_border = (extents.max(axis=0) * -(-count // threads)).tolist()
+    column = column_bytes(rows, beyond, at_border, dtype)
     width = columns_at_a_time(anchors.size + q, column, rows, held, cluster)
     blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
     outcomes = []
@@ -499,7 +502,8 @@ def solve(
             which = np.flatnonzero(owner[first] == a)
             constants.append((anchors[first][which] - firsts[a], which, first.stop - first.start, settings))
         cluster.wait([V for *_, V in inputs])
-        cluster.make_room(PROCESS_BYTES + width * column)
+        given = rows * np.dtype(dtype).itemsize  # is there already
+        cluster.make_room(PROCESS_BYTES + width * (column - given))
         cluster.tell(f"columns {block.start + 1} to {block.stop} of {anchors.size + q}")
         solved = together(cluster, "solve", solve_rows, inputs, constants)
         for some, begin, one in zip(by_part, firsts[:-1], solved, strict=True):
@@ -542,14 +546,14 @@ def columns_at_a_time(total: int, column: int, rows: int, held: int, cluster: Cl
     return -(-even // COLUMNS_TOGETHER) * COLUMNS_TOGETHER
 
 
-def column_bytes(rows: int, beyond: int, dtype: str) -> int:
-    """Bytes that a right-hand side takes while it is solved for, with so many rows, and so many beyond the border."""
-    return (ARRAYS_OF_A_SOLVE * rows + ARRAYS_AT_THE_BORDER * beyond) * np.dtype(dtype).itemsize
+def column_bytes(rows: int, beyond: int, at_border: int, dtype: str) -> int:
+    """Bytes that a right-hand side takes while it is solved for, with so many rows, as `extent` has them."""
+    return (ARRAYS_OF_A_SOLVE * rows + ARRAYS_AT_THE_BORDER * beyond + at_border) * np.dtype(dtype).itemsize
 
 
-def extent(part: Part) -> tuple[int, int, int]:
-    """Bytes of a part, its samples, and those beyond its border."""
-    return bytes_held(part), part.scale.size, part.beyond
+def extent(part: Part) -> tuple[int, int, int, int]:
+    """Bytes of a part, its samples, those beyond its border, and those whose rows of the factor reach beyond it."""
+    return bytes_held(part), part.scale.size, part.beyond, part.G.which.size
 
 
 def row_bytes(settings: Settings, dtype: str) -> int:

@@ -266,6 +266,7 @@ def _solve_whole(
         )
         for (first, second), place in zip(blocks, where, strict=True)
     ]
+    del systems  # with the last block that needs it each may be forgotten
     outcomes = cluster.collect([cluster.submit("outcome", pieces.outcome, one) for one in solved])
     every = range(shards.directory.n_shards)
     Z, MP, H = ([_side_by_side(solved, cluster, s, number) for s in every] for number in range(3))
