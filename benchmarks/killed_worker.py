@@ -88,6 +88,7 @@ def measure(rows: Rows, folder: Path, y: np.ndarray, options: argparse.Namespace
                 continue  # the same as with the system whole
             delays = []
             for repeat in range(options.repeats):
+                cluster.scale(options.workers)  # one that was killed as it began its tasks is now and then given up
                 client.wait_for_workers(options.workers, timeout=60)
                 killer = Killer(cluster, stage, watcher.seconds[stage] / 2)
                 seconds, norms = run(folder, y, killer, options)
