@@ -504,6 +504,17 @@ def test_a_scheduler_that_is_gone_is_one_sentence_and_nothing_is_saved(tmp_path)
         end(started)
 
 
+@pytest.mark.parametrize("error", [distributed.comm.CommClosedError, ConnectionRefusedError])
+def test_a_lost_connection_is_one_sentence_before_the_client_knows(error, client):
+    cluster = Cluster(client)
+    cluster.during("search")
+    with pytest.raises(on_cluster.ClusterError, match="scheduler was lost during 'search'"), cluster.translated():
+        raise error("closed")
+    with pytest.raises(FileNotFoundError), cluster.translated():
+        raise FileNotFoundError("part0.parquet")
+    assert client.status == "running"
+
+
 def test_an_address_where_no_scheduler_is_is_one_sentence(tmp_path, monkeypatch):
     X, y = blobs(60)
     table = tmp_path / "t.csv"

@@ -162,7 +162,9 @@ class Cluster:
                 f"{self.memory() / GIB:.1f} GiB each. Give them more memory or fewer threads."
             ) from error
         except (CancelledError, CommClosedError, OSError, TimeoutError) as error:
-            if isinstance(error, OSError) and self.client.status == "running":
+            # The client may think that all is well a moment longer. Other errors are those of files and their like.
+            lost = isinstance(error, CommClosedError | ConnectionError)
+            if isinstance(error, OSError) and not lost and self.client.status == "running":
                 raise
             raise ClusterError(self._gone()) from error
 
@@ -187,6 +189,11 @@ class Cluster:
         """Tasks that can run at a time; an adaptive cluster may have none yet."""
         return max(1, sum(worker["nthreads"] for worker in self.workers().values()))
 
+    def places(self, count: int) -> list[str] | list[None]:
+        """Addresses of workers for so many tasks."""
+        with self.translated():
+            return places(self.client, count)
+
     def memory(self) -> int:
         """Bytes that a task may count on: the least of the workers' limits, by their threads."""
         limits = [
@@ -203,6 +210,12 @@ class Cluster:
     def rows_of_a_part(self, row_bytes: int) -> int:
         """Rows that one task may hold, at so many bytes a row."""
         return max(1, int(TASK_SHARE * self.memory()) // row_bytes)
+
+
+def places(client: Any, count: int) -> list[str] | list[None]:
+    """Addresses of workers for so many tasks, side by side those that follow each other; None where there are none."""
+    threads = [address for address, number in sorted(client.nthreads().items()) for _ in range(number)]
+    return [threads[number * len(threads) // count] for number in range(count)] if threads else [None] * count
 
 
 def even_parts(n: int, most: int, least_parts: int) -> int:

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from ldsu.dask.cluster import Cluster, ClusterError
+from ldsu.dask.cluster import Cluster, ClusterError, places
 
 # How often a gang is run, at most.
 RUNS = 8
@@ -473,9 +473,3 @@ def _same(value: Any) -> Any:
 
 def _nothing(*_: Any) -> None:
     return None
-
-
-def places(client: Any, count: int) -> list[str] | list[None]:
-    """Addresses of workers for so many tasks, side by side those that follow each other; None where there are none."""
-    threads = [address for address, number in sorted(client.nthreads().items()) for _ in range(number)]
-    return [threads[number * len(threads) // count] for number in range(count)] if threads else [None] * count

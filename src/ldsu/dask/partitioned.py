@@ -21,7 +21,7 @@ from ldsu.arrays import ONE
 from ldsu.conjugate import conjugate_gradients
 from ldsu.dask.allocation import FILLED_SHARE, give_back_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
-from ldsu.dask.gang import Peers, places, together
+from ldsu.dask.gang import Peers, together
 from ldsu.dask.pieces import Piece, outcome
 from ldsu.dask.shards import Shards
 from ldsu.dask.sizes import HoldsArrays, bytes_held
@@ -415,7 +415,7 @@ def build(
 ) -> PartitionedSystem:
     """Parts of the shards' pieces that belong together, their borders and scales; the lists of pieces are emptied."""
     submit, every = cluster.submit, range(len(pieces))
-    where = places(cluster.client, len(pieces))
+    where = cluster.places(len(pieces))
     part_bytes = int(np.diff(firsts).max()) * row_bytes(settings, dtype)
     cluster.make_room(PROCESS_BYTES + part_bytes)
     made = [

@@ -15,7 +15,6 @@ from ldsu.arrays import ONE
 from ldsu.dask import partitioned, pieces, search
 from ldsu.dask.blocks import Blocks, take
 from ldsu.dask.cluster import Cluster
-from ldsu.dask.gang import places
 from ldsu.dask.shards import Frame, Shard, Shards, sort_into_shards
 from ldsu.graphs import assemble_cliques
 from ldsu.kernels import Kernel
@@ -255,7 +254,7 @@ def _solve_whole(
     """Solve with the whole system on every worker, each block of right-hand sides a task."""
     firsts = shards.directory.first_places
     blocks = _blocks_for_all(anchors.size, q, cluster)
-    where = places(cluster.client, len(blocks))
+    where = cluster.places(len(blocks))
     # Each worker puts it together itself, rather than to wait for the one that has done so.
     systems = {
         place: cluster.submit("system", pieces.join_pieces, parts, settings, dtype, place=place) for place in set(where)
