@@ -372,9 +372,12 @@ def test_memory_is_taken_by_distinct_words_and_not_by_text(tmp_path, monkeypatch
     for repeats in (100, 1000):
         row = table(note(100, " ".join(words * 4)))[len(table()) :]
         (tmp_path / "notes.csv").write_bytes(table() + row * repeats)
-        tracemalloc.start()
-        data = load_notes(tmp_path / "notes.csv", tmp_path / "outcomes.csv")
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        tries = []
+        for _ in range(3):  # what other threads of the test run take meanwhile is counted too
+            tracemalloc.start()
+            data = load_notes(tmp_path / "notes.csv", tmp_path / "outcomes.csv")
+            tries.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        peaks.append(min(tries))
         assert words_of(data, 100) == dict.fromkeys(words, 4 * repeats)
     assert peaks[1] < 1.2 * peaks[0]
