@@ -83,12 +83,12 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         cluster.during("scores of the training rows")
         width = 1 if self.classes_.size == 2 else self.classes_.size
         self.score_center_, self.score_scale_ = np.zeros(width), np.ones(width)
-        model = cluster.submit("classifier", same_model, self._light())
+        model = cluster.give("classifier", self._light())
         raw = [cluster.submit("scores", raw_scores, model, Z) for Z in blocks]
         free = [np.flatnonzero(some < 0) for some in np.split(codes, few.starts[1:-1])]
         unlabelled = codes < 0
         self._settle_scores(raw, free, codes, cluster)
-        model = cluster.submit("classifier", same_model, self._light())
+        model = cluster.give("classifier", self._light())
         scores = [cluster.submit("scores", settled_scores, model, one) for one in raw]
         decided = cluster.collect([cluster.submit("decide", decide, model, one) for one in scores])
         predicted = np.concatenate(decided)
@@ -202,11 +202,6 @@ class _FeatureRows:
             none = np.empty((0, self.columns))  # as of others, where every row is labelled
             self.known[key] = np.concatenate([*self.cluster.collect(parts), none]) / self.scale
         return self.known[key]
-
-
-def same_model(model: ldsu.LDSUClassifier) -> ldsu.LDSUClassifier:
-    """A classifier, as a task that workers take it from."""
-    return model
 
 
 def raw_scores(model: ldsu.LDSUClassifier, Z: np.ndarray) -> np.ndarray:

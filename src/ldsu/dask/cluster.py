@@ -90,6 +90,10 @@ class Cluster:
         where = {} if place is None else {"workers": [place], "allow_other_workers": True}
         return self.client.submit(function, *arguments, key=self.key(name), pure=False, **where)
 
+    def give(self, name: str, value: Any) -> Any:
+        """A task that gives a value, which is small. One that is lost with a worker is the same again."""
+        return self.submit(name, given, value)
+
     def compute(self, name: str, function: Callable[[Any], Any], delayed_objects: Sequence[Any]) -> list[Any]:
         """Apply a function to each delayed object, on the cluster."""
         from dask import delayed
@@ -216,6 +220,11 @@ def places(client: Any, count: int) -> list[str] | list[None]:
     """Addresses of workers for so many tasks, side by side those that follow each other; None where there are none."""
     threads = [address for address, number in sorted(client.nthreads().items()) for _ in range(number)]
     return [threads[number * len(threads) // count] for number in range(count)] if threads else [None] * count
+
+
+def given(value: Any) -> Any:
+    """A value of the client's, as a task that workers take it from."""
+    return value
 
 
 def even_parts(n: int, most: int, least_parts: int) -> int:

@@ -230,7 +230,7 @@ class ShardedExpansion:
         blocks = [X[start : start + BATCH] for start in range(0, X.shape[0], BATCH)]
         submit, counts = self.cluster.submit, self.slices([len(block) for block in blocks])
         with self.cluster.translated():
-            there = [submit("rows", np.asarray, block) for block in blocks]  # sent once
+            there = [self.cluster.give("rows", block) for block in blocks]  # sent once
             features = self.cluster.collect(
                 [self.tasks(block, submit, X.dtype.name, count) for block, count in zip(there, counts, strict=True)]
             )

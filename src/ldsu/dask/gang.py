@@ -26,7 +26,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from ldsu.dask.cluster import Cluster, ClusterError, places
+from ldsu.dask.cluster import Cluster, ClusterError, given, places
 
 # How often a gang is run, at most.
 RUNS = 8
@@ -463,12 +463,8 @@ def start(client: Any, gang: Gang, run: int) -> list[Any]:
     every, name = range(gang.size), gang.key(run, 0)
     ready = [submit(_nothing, member, f"{gang.key(run, member)}-ready") for member in every]
     begin = client.submit(_nothing, *ready, key=f"{name}-begin", pure=False)
-    plan = client.submit(_same, gang, key=f"{gang.name}-plan", pure=False)
+    plan = client.submit(given, gang, key=f"{gang.name}-plan", pure=False)
     return [submit(_member, member, gang.key(run, member), plan, run, member, begin) for member in every]
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _nothing(*_: Any) -> None:

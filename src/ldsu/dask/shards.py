@@ -6,9 +6,10 @@ finds the neighbours that one machine finds. A sample's place is its number in t
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from ldsu.cells import (
     sort_into_cells,
 )
 from ldsu.dask.blocks import Blocks, take
-from ldsu.dask.cluster import even_parts
+from ldsu.dask.cluster import ClusterError, even_parts
 from ldsu.dask.sizes import HoldsArrays
 from ldsu.local_expansion import in_units
 
@@ -134,9 +135,10 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
     cluster, n = X.cluster, X.shape[0]
     rng = np.random.default_rng(0)  # as in `cell_index`
     mean, axes = principal_axes(frame(X[rows_for_axes(n, rng)]))
-    axes_only = cluster.submit("axes", Cells, mean, axes, np.empty((0, axes.shape[1]), dtype=np.float32))
+    axes_only = cluster.give("axes", Cells(mean, axes, np.empty((0, axes.shape[1]), dtype=np.float32)))
     some = _components_at(X, frame, axes_only, rows_for_centres(n, rng))
-    cells = cluster.submit("cells", _with_centres, axes_only, some, n, rng)
+    found: Cells = cluster.collect([cluster.submit("cells", _with_centres, axes_only, some, n, rng)])[0]
+    cells = cluster.give("cells", found)
     numbers = [cluster.submit("assign", _assign, block, frame, cells) for block in X.futures]
     counts = np.sum(cluster.collect([cluster.submit("count", _count, one, cells) for one in numbers]), axis=0)
     wanted = even_parts(n, cluster.rows_of_a_part(row_bytes), 2 * cluster.threads())
@@ -145,14 +147,19 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
         cluster.submit("split", _split, block, frame, number, int(start), first_cells)
         for block, number, start in zip(X.futures, numbers, X.starts, strict=False)
     ]
-    shards = []
+    joined = []
     for s in range(first_cells.size - 1):
         parts = [cluster.submit("part", _part, pieces, s) for pieces in split]
-        shards.append(cluster.submit("shard", _join, parts, cells, int(first_cells[s]), cell_size(n)))
+        joined.append(cluster.submit("join", _join, parts, cells, int(first_cells[s]), cell_size(n)))
+    cluster.wait(joined)
+    summaries = cluster.collect([cluster.submit("summary", _summary, shard, cells) for shard in joined])
+    directory = _directory(summaries, found)
+    shards = [
+        cluster.submit("shard", same_as_before, shard, summary.fingerprint)
+        for shard, summary in zip(joined, summaries, strict=True)
+    ]
     cluster.wait(shards)
-    summaries = [cluster.submit("summary", _summary, shard, cells) for shard in shards]
-    directory = cluster.submit("directory", _directory, summaries, cells)
-    return Shards(shards, cluster.collect([directory])[0], directory)
+    return Shards(shards, directory, cluster.give("directory", directory))
 
 
 def _components_at(X: Blocks, frame: Frame, cells: Any, rows: np.ndarray) -> list[Any]:
@@ -206,12 +213,49 @@ def _join(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cells: Cel
     return Shard(points[order], rows[order], starts)
 
 
-def _summary(shard: Shard, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-    return np.diff(shard.starts), cell_means(cells.components(shard.points), shard.starts)
+class Summary(NamedTuple):
+    """Of a shard: samples of each of its cells, the cells' means, and a number that tells whether it has changed."""
+
+    sizes: np.ndarray
+    means: np.ndarray
+    fingerprint: int
 
 
-def _directory(summaries: Sequence[tuple[np.ndarray, np.ndarray]], cells: Cells) -> Directory:
-    sizes, means = zip(*summaries, strict=True)
+def _summary(shard: Shard, cells: Cells) -> Summary:
+    means = cell_means(cells.components(shard.points), shard.starts)
+    return Summary(np.diff(shard.starts), means, _fingerprint(shard))
+
+
+def _fingerprint(shard: Shard) -> int:
+    number = 0
+    for array in (shard.points, shard.rows, shard.starts):
+        number = zlib.crc32(np.ascontiguousarray(array).data, number)
+    return number
+
+
+def same_as_before(shard: Shard, fingerprint: int) -> Shard:
+    """A shard, if it is the one that places were given to.
+
+    One that is lost with a worker is read and sorted again. Results that others have made of it fit only the same
+    samples in the same order, and a sample that lies between two cells may change sides where sums are rounded
+    otherwise.
+
+    Raises
+    ------
+    ClusterError
+        If it is another.
+    """
+    if _fingerprint(shard) != fingerprint:
+        raise ClusterError(
+            "Samples that were lost with a worker are not the same, or not in the same order, now that they are read "
+            "again. Either what X is read or computed from has changed, or workers have different processors. Fit "
+            "again, on workers of one kind, from data that stay as they are."
+        )
+    return shard
+
+
+def _directory(summaries: Sequence[Summary], cells: Cells) -> Directory:
+    sizes, means, _ = zip(*summaries, strict=True)
     first_cells = np.cumsum([0, *(one.size for one in sizes)])
     first_places = np.cumsum([0, *(int(one.sum()) for one in sizes)])
     return Directory(

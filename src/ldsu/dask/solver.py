@@ -119,10 +119,14 @@ def solve_on_cluster(
         unit = spread(X[rows_for_spread(n)], X.mean)
         frame = Frame(X.mean, unit, dtype)
         gamma = gamma_in_units(kernel, unit)
-        landmarks = cluster.submit("landmarks", pieces.make_landmarks, frame(X[chosen]), n, gamma, settings)
+        first = cluster.submit("landmarks", pieces.make_landmarks, frame(X[chosen]), n, gamma, settings)
         row_bytes = 4 * itemsize * (d + q) + 3 * 12 * (2 * listed + 8)
         shards = sort_into_shards(X, frame, row_bytes)
         X.futures.clear()
+        # Eigenvectors found again, on another processor, may have other signs: these are the ones from now on.
+        landmarks = cluster.collect([first])[0]
+        landmarks_future = cluster.give("landmarks", landmarks)
+        del first
     directory, S = shards.directory, shards.directory.n_shards
     places = _places_of(chosen, shards, cluster)
     anchors = anchors_among(places, m, settings)
@@ -155,7 +159,7 @@ def solve_on_cluster(
                 n,
                 weights[s],
                 scale,
-                landmarks,
+                landmarks_future,
                 labels,
                 settings,
             )
@@ -180,14 +184,14 @@ def solve_on_cluster(
         MPH = sum(cluster.collect([cluster.submit("products", _products, a, b) for a, b in zip(MP, H, strict=True)]))
         Z_A, H_A = (_rows_at(anchors, blocks, shards, cluster) for blocks in (Z, H))
         T, C, eigenvalues = anchored_features(MPH, Z_A, H_A, settings, dtype)
-        spreading = cluster.submit("coefficients", _pair, T.astype(dtype), C.astype(dtype))
+        spreading = cluster.give("coefficients", (T.astype(dtype), C.astype(dtype)))
         local = [cluster.submit("local", _local, *blocks, spreading) for blocks in zip(Z, H, P, strict=True)]
         cluster.wait(local)
     return SolvedShards(
         shards=shards,
         frame=frame,
-        landmarks=cluster.collect([landmarks])[0],
-        landmarks_future=landmarks,
+        landmarks=landmarks,
+        landmarks_future=landmarks_future,
         P=P,
         local=local,
         coefficients=C,
@@ -313,10 +317,6 @@ def _landmark_features(piece: pieces.Piece) -> np.ndarray:
 
 def _products(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.asarray(products(A, B, ONE))
-
-
-def _pair(T: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return T, C
 
 
 def _local(Z: np.ndarray, H: np.ndarray, P: np.ndarray, coefficients: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
