@@ -159,14 +159,18 @@ Measured = dict[tuple[int, int], dict[str, float]]
 
 
 def measured(folder: Path, pattern: str) -> Measured:
-    """What was measured, by rows and workers; the last where it was measured again."""
-    found: Measured = defaultdict(dict)
+    """What was measured, by rows and workers; the median where it was measured again."""
+    found: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for path in sorted(folder.glob(pattern)):
         with path.open() as file:
             for row in csv.DictReader(file):
                 key = int(row["n"]), int(row["case"].split()[0])
-                found[key][row["what"]] = float(row["value"])
-    return {key: values for key, values in found.items() if "fit" in values}
+                found[key][row["what"]].append(float(row["value"]))
+    return {
+        key: {what: float(np.median(some)) for what, some in values.items()}
+        for key, values in found.items()
+        if "fit" in values
+    }
 
 
 def geometric_mean(values: Sequence[float] | np.ndarray) -> float:
