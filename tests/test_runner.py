@@ -281,6 +281,20 @@ def test_a_task_that_takes_its_worker_down_is_tried_three_times(tmp_path, monkey
         assert "Segmentation fault" in store.failures()[0]["error"]
 
 
+def test_a_task_is_not_tried_again_before_the_death_of_its_worker_is_counted(tmp_path, monkeypatch):
+    path, bury = tmp_path / "x.sqlite", runner._Session.bury
+
+    def bury_late(self, worker):
+        time.sleep(1.5)  # long enough for another worker to look for work
+        return bury(self, worker)
+
+    monkeypatch.setattr(runner._Session, "bury", bury_late)
+    monkeypatch.setenv("FAKE_TROUBLE", "die a")
+    run(path, fake_engine.experiment(repetitions=1))
+    with Store(path) as store:
+        assert [failure["final"] for failure in store.failures()] == [0, 0, 0, 1]
+
+
 def test_workers_that_cannot_start_end_the_run_with_the_reason(tmp_path, monkeypatch, capsys):
     (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'worker' in ' '.join(sys.orig_argv): os._exit(7)\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{PYTHONPATH}")

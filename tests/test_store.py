@@ -311,6 +311,16 @@ def test_a_stale_claim_is_taken_over(store, kind):
     assert [claim.owner for claim in store.claims()] == [me]
 
 
+def test_a_task_whose_owner_has_just_died_is_left_until_its_run_has_counted_that(store):
+    owner = dead_process(store)
+    put_claim(store, owner)
+    assert not store.claim(TASK, patience=60.0)
+    assert [claim.owner for claim in store.claims()] == [owner]
+    put_claim(store, owner, heartbeat=time.time() - 61)
+    assert store.claim(TASK, patience=60.0)
+    assert store.claim(TASK, patience=60.0)  # of one's own
+
+
 def test_a_claim_of_another_host_holds_while_its_heart_beats(store):
     put_claim(store, Owner(1, 0.0, "elsewhere"))
     assert not store.claim(TASK)

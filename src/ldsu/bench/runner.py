@@ -326,6 +326,7 @@ class _Session:
         left = sum(not task.finished for task in state.values())
         jobs = min(jobs or cores(), max(1, left))
         threads = threads or max(1, cores() // jobs)
+        store.clear_stale()  # of runs that were killed: nobody is left to count their dead
         self.run_id = store.begin_run(command, jobs, threads)
         self.progress = progress = Progress(state, jobs, failed_cells=failed)
         interrupted = False
@@ -511,9 +512,13 @@ class _Session:
         claimed = (claim.task for claim in self.store.claims() if worker.owner and claim.owner.is_same(worker.owner))
         task = next(claimed, worker.task)
         self.drop(worker)
-        self.store.clear_stale()
-        if worker.stopping:
-            return False
+        try:
+            return not worker.stopping and self.count_death(task, how, words, last_line)
+        finally:
+            self.store.clear_stale()  # not before it is counted: another worker takes the task then
+
+    def count_death(self, task: Task | None, how: str, words: str, last_line: str) -> bool:
+        """Note that a worker died of its task, or before it had one; whether another must take its place."""
         if task is None:
             self.started_in_vain += 1
             if self.started_in_vain >= ATTEMPTS:

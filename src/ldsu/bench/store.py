@@ -483,7 +483,7 @@ class Store:
             found.setdefault(Task(data, split), set()).add(asked)
         return found
 
-    def claim(self, task: Task, *, memory: int = 0, available: int | None = None) -> bool:
+    def claim(self, task: Task, *, memory: int = 0, available: int | None = None, patience: float = 0.0) -> bool:
         """Take a task for this process, unless a living one has it. False if it cannot be had now.
 
         Parameters
@@ -494,18 +494,24 @@ class Store:
             Bytes it will need. What others on this machine have claimed and not yet taken is not free.
         available : int or None
             Bytes free on this machine; None does not look at memory.
+        patience : float
+            Seconds for which a task of a process that has died on this machine is left alone: its run has yet to count
+            that it died, and may give the task up.
 
         Raises
         ------
         MemoryError
             If it does not fit and nobody else is working, so that waiting is no use.
         """
-        me = self.owner(os.getpid())
+        me, now = self.owner(os.getpid()), time.time()
         with self._transaction():
-            others = [claim for claim in self.live_claims() if not claim.owner.is_same(me)]
-            if any(claim.task == task for claim in others):
+            others = [(claim, claim.is_live(now)) for claim in self.claims() if not claim.owner.is_same(me)]
+            if any(
+                claim.task == task and (live or (claim.here and abs(now - claim.heartbeat) < patience))
+                for claim, live in others
+            ):
                 return False
-            here = [claim for claim in others if claim.here]
+            here = [claim for claim, live in others if live and claim.here]
             if available is not None and memory > available - sum(map(_still_to_take, here)):
                 if any(claim.memory for claim in here):
                     return False

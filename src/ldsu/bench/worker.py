@@ -29,6 +29,8 @@ from ldsu.bench.store import Store, StoreError
 
 # How long an idle worker waits before it looks for work again.
 PAUSE_SECONDS = 0.5
+# How long a run takes at most to see that one of its workers has died.
+BURIAL_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -116,7 +118,7 @@ def _take(given: Assignment, engine: Any, store: Store, left: list[Task], say: S
         if hasattr(engine, "task_memory") and given.dask is None:  # on a cluster it is the memory of others
             memory, available = int(engine.task_memory(given.experiment, task)), available_memory()
         try:
-            claimed = store.claim(task, memory=memory, available=available)
+            claimed = store.claim(task, memory=memory, available=available, patience=BURIAL_SECONDS)
         except MemoryError as error:
             _fail(given, store, task, str(error), say)
             continue
