@@ -34,12 +34,13 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 da = pytest.importorskip("dask.array")
 
 import ldsu.dask as on_cluster  # noqa: E402
-from ldsu.dask import expansion, partitioned, solver  # noqa: E402
+from ldsu.dask import expansion, partitioned, pieces, shards, solver  # noqa: E402
 from ldsu.dask.allocation import FILLED_SHARE  # noqa: E402
 from ldsu.dask.cluster import Cluster  # noqa: E402
 from ldsu.dask.pieces import Labels, Piece  # noqa: E402
+from ldsu.dask.recomputed import fingerprint  # noqa: E402
 from ldsu.dask.search import Found, merge  # noqa: E402
-from ldsu.dask.shards import Shard, _cut, _fingerprint, same_as_before  # noqa: E402
+from ldsu.dask.shards import Shard, _cut  # noqa: E402
 from ldsu.memory import GIB  # noqa: E402
 from ldsu.precision import random_ranks  # noqa: E402
 
@@ -290,6 +291,17 @@ def test_runs_of_cells_have_about_the_same_size_and_none_is_empty():
     assert firsts[-1] == counts.size
     assert np.all(np.diff(firsts) > 0)
     np.testing.assert_array_equal(_cut(np.full(12, 10), 4), [0, 3, 6, 9, 12])
+    np.testing.assert_array_equal(_cut(np.array([5, 10, 0, 0]), 2), [0, 4])  # none without a row
+
+
+def test_half_of_the_rows_may_be_equal_and_far_from_the_others(client):
+    X, y = blobs(4000)
+    X[2000:] = 100.0  # in one cell, with empty ones after it
+    model = on_cluster.LDSU(**QUICK).fit(in_blocks(X), y)
+    features = model.transform(in_blocks(X)).compute()
+    assert np.isfinite(features).all()
+    np.testing.assert_allclose(features[2001:], np.broadcast_to(features[2000], (1999, features.shape[1])), atol=1e-6)
+    assert np.diff(model.feature_map_.solved.shards.directory.first_places).min() > 0
 
 
 def test_merged_candidates_are_the_best_of_all_shards():
@@ -436,7 +448,7 @@ def test_a_worker_killed_with_the_system_in_parts_changes_nothing(monkeypatch):
 
 
 @pytest.mark.slow
-# Of a system in parts all parts are solved again, and sums over them may be taken in another order.
+# The whole system is solved again by the same steps; of one in parts sums may be taken in another order.
 @pytest.mark.parametrize(("whole_share", "tolerance"), [(1.0, 1e-9), (0.0, 1e-7)])
 def test_a_worker_killed_during_a_transform_changes_nothing(whole_share, tolerance, monkeypatch):
     monkeypatch.setattr(solver, "WHOLE_SHARE", whole_share)
@@ -451,30 +463,94 @@ def test_a_worker_killed_during_a_transform_changes_nothing(whole_share, toleran
         assert pid not in [worker.pid for worker in cluster.workers.values()]
 
 
+def lose_all_results(cluster, client):
+    """Kill the only worker there is, once another, which has nothing, can take its place."""
+    pid = next(iter(cluster.workers.values())).pid
+    cluster.scale(2)
+    client.wait_for_workers(2, timeout=60)
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_what_is_given_outlives_the_worker_that_has_it():
-    with start(1) as cluster, distributed.Client(cluster):
+    with start(1) as cluster, distributed.Client(cluster) as client:
         there = Cluster()
         drawn = there.submit("drawn", os.urandom, 8)
         value = there.collect([drawn])[0]
         fixed = there.give("fixed", value)
         there.wait([fixed])
-        os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
-        distributed.wait(there.submit("size", len, fixed), timeout=60)
+        lose_all_results(cluster, client)
+        there.wait([there.submit("size", len, one) for one in (drawn, fixed)])
         drawn_again, given_again = there.collect([drawn, fixed])
         assert drawn_again != value
         assert given_again == value
 
 
-@pytest.mark.parametrize("changed", ["points", "rows", "starts"])
-def test_samples_that_come_back_otherwise_are_refused(changed):
+def test_landmarks_and_cells_that_would_come_back_otherwise_are_not_computed_again(monkeypatch):
+    make_landmarks, centres = pieces.make_landmarks, shards._centres
+
+    def landmarks_with_signs_of_the_moment(*arguments):
+        found = make_landmarks(*arguments)
+        signs = np.random.default_rng().choice([-1, 1], found.transform.shape[1])
+        return pieces.Landmarks(found.points, found.transform * signs, found.gamma)
+
+    def centres_of_the_moment(some, n, rng):
+        return centres(some, n, np.random.default_rng())
+
+    monkeypatch.setattr(pieces, "make_landmarks", landmarks_with_signs_of_the_moment)
+    monkeypatch.setattr(shards, "_centres", centres_of_the_moment)
+    X, y = blobs()
+    with start(1) as cluster, distributed.Client(cluster) as client:
+        model = on_cluster.LDSU(**QUICK).fit(in_blocks(X), y)
+        expected = model.transform(X)
+        lose_all_results(cluster, client)
+        np.testing.assert_allclose(model.transform(X), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["points", "rows", "starts"])
+def test_samples_that_come_back_otherwise_are_refused(name):
     arrays = {"points": np.arange(12.0).reshape(6, 2), "rows": np.arange(6)[::-1], "starts": np.array([0, 3, 6])}
-    shard = Shard(**arrays)
-    fingerprint = _fingerprint(shard)
-    assert same_as_before(shard, fingerprint) is shard
-    other = arrays[changed].copy()
+    before = fingerprint(shards.arrays_of(Shard(**arrays)))
+    assert shards.same_shard(Shard(**arrays), before).rows is arrays["rows"]
+    other = arrays[name].copy()
     other[1] = other[0]
     with pytest.raises(on_cluster.ClusterError, match="not the same, or not in the same order"):
-        same_as_before(Shard(**{**arrays, changed: other}), fingerprint)
+        shards.same_shard(Shard(**{**arrays, name: other}), before)
+
+
+@pytest.mark.parametrize(
+    ("rows", "complete"),
+    [
+        ([[0, 3], [4, 2, 1]], True),
+        ([[0, 3], [4, 2]], False),  # one in no shard
+        ([[0, 3], [3, 4, 2, 1]], False),  # one in two
+        ([[0, 3], [3, 2, 1]], False),  # one in two, one in none
+        ([[1, 2], [2, 3, 2]], False),  # as many, with the same sum
+    ],
+)
+def test_rows_that_are_in_two_shards_or_in_none_are_noticed(rows, complete):
+    cells = shards.Cells(np.zeros(2), np.eye(2), np.zeros((1, 2), dtype=np.float32))
+    summaries = [
+        shards.summarize(Shard(np.zeros((len(some), 2)), np.array(some), np.array([0, len(some)])), cells)
+        for some in rows
+    ]
+    assert (shards.sum_up(summaries) == shards.every_row_once(5)) == complete
+
+
+def test_sums_of_rows_wrap_on_workers_as_on_the_client():
+    n = 3_000_000  # the sum of squares takes 63 bits, and of twice as many rows 66
+    cells = shards.Cells(np.zeros(1), np.eye(1), np.zeros((1, 1), dtype=np.float32))
+    for count in (n, 2 * n):
+        halves = np.array_split(np.arange(count)[::-1], 2)
+        summaries = [
+            shards.summarize(Shard(np.zeros((len(some), 1)), some, np.array([0, len(some)])), cells) for some in halves
+        ]
+        assert shards.sum_up(summaries) == shards.every_row_once(count)
+
+
+def test_a_border_that_comes_back_otherwise_is_refused():
+    border = partitioned.Border([np.array([], dtype=np.int64), np.array([3, 5])])
+    with pytest.raises(on_cluster.ClusterError, match="not the same, or not in the same order"):
+        partitioned.scaled((None, border, None), None, [], [], [], fingerprint([np.array([3, 6])]))
 
 
 def test_a_source_that_reads_otherwise_after_a_worker_died_ends_in_one_sentence():
@@ -485,9 +561,9 @@ def test_a_source_that_reads_otherwise_after_a_worker_died_ends_in_one_sentence(
 
     blocks = [dask.delayed(read)(np.arange(first, first + 300)) for first in range(0, X.shape[0], 300)]
     source = da.concatenate([da.from_delayed(block, (300, X.shape[1]), dtype=float) for block in blocks])
-    with start(1) as cluster, distributed.Client(cluster):
+    with start(1) as cluster, distributed.Client(cluster) as client:
         model = on_cluster.LDSU(**QUICK).fit(source, y)
-        os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+        lose_all_results(cluster, client)
         with pytest.raises(on_cluster.ClusterError, match="now that they are read again"):
             model.transform(X[:100])
 

@@ -16,6 +16,9 @@ from ldsu.dask.cluster import Cluster
 from ldsu.dask.estimators import LDSU, computed, spread_out
 from ldsu.labels import class_counts, encode_labels
 
+# Attributes with a number for each training row, or a label.
+OF_EACH_ROW = ("_lengths", "transduction_")
+
 
 class LDSUClassifier(ldsu.LDSUClassifier):
     """`ldsu.LDSUClassifier` for samples on a Dask cluster: features from all rows, a linear classifier on them.
@@ -153,6 +156,8 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         model = self._light()
         model.features = None if self.features is None else ldsu.LDSU(**self.features.get_params())
         model.features_ = self.features_.to_local()
+        for name in OF_EACH_ROW:
+            setattr(model, name, getattr(self, name))
         return model
 
     def __sklearn_tags__(self) -> Any:
@@ -161,13 +166,14 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         return tags
 
     def _light(self) -> ldsu.LDSUClassifier:
-        """The classifier without its features: what scores of features need."""
+        """The classifier without its features and what it knows of each row: what scores of features need."""
         model = ldsu.LDSUClassifier(
             None, self.classifier, standardize_scores=self.standardize_scores, n_refinements=self.n_refinements
         )
         for name, value in vars(self).items():
-            if (name.startswith("_") or name.endswith("_")) and name not in ("features_", "_light"):
+            if (name.startswith("_") or name.endswith("_")) and name not in ("features_", *OF_EACH_ROW):
                 setattr(model, name, value)
+        model._lengths = np.median(self._lengths, keepdims=True)  # probabilities need no more of them
         return model
 
 

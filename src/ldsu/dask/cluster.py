@@ -27,7 +27,7 @@ LOOK_SECONDS, GRACE_SECONDS, LOST_SECONDS = 2.0, 5.0, 0.1
 
 
 class ClusterError(ConnectionError):
-    """The cluster could not do its work: the scheduler is gone, or workers die of a task."""
+    """The cluster could not do its work: no scheduler, workers that die of a task, or lost data that have changed."""
 
 
 def connect(address: str) -> Any:
@@ -91,7 +91,7 @@ class Cluster:
         return self.client.submit(function, *arguments, key=self.key(name), pure=False, **where)
 
     def give(self, name: str, value: Any) -> Any:
-        """A task that gives a value, which is small. One that is lost with a worker is the same again."""
+        """A task that gives a value of the client's. It goes by the scheduler, which keeps it for workers that die."""
         return self.submit(name, given, value)
 
     def compute(self, name: str, function: Callable[[Any], Any], delayed_objects: Sequence[Any]) -> list[Any]:

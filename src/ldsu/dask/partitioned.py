@@ -23,6 +23,7 @@ from ldsu.dask.allocation import FILLED_SHARE, give_back_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.gang import Peers, together
 from ldsu.dask.pieces import Piece, outcome
+from ldsu.dask.recomputed import fingerprint, require_same
 from ldsu.dask.shards import Shards
 from ldsu.dask.sizes import HoldsArrays, bytes_held
 from ldsu.memory import GIB, require_memory
@@ -220,10 +221,15 @@ def scaled(
     beyond: Sequence[np.ndarray],
     near: Sequence[np.ndarray],
     lends: Sequence[tuple[int, np.ndarray]],
+    before: int,
 ) -> tuple[Part, np.ndarray, np.ndarray]:
-    """A part with its system scaled, its share of the system between groups (p, p), and its groups' classes (c, p)."""
+    """A part with its system scaled, its share of the system between groups (p, p), and its groups' classes (c, p).
+
+    Other parts lend it the values at its border, which must be the one of which `before` is the fingerprint.
+    """
     give_back_freed_memory()
     part, border, _ = made
+    require_same(border.rows, before)
     every = np.concatenate([scale, *beyond])
     m, size = part.G.shape
     group = np.concatenate([part.near, *near])
@@ -423,7 +429,10 @@ def build(
     ]
     borders = [submit("border", border_of, one) for one in made]
     # Of each part, those from which it takes values, and those to which it lends.
-    takes = [[b for b in every if border.rows[b].size] for border in cluster.collect(borders)]
+    found = cluster.collect(borders)
+    takes = [[b for b in every if border.rows[b].size] for border in found]
+    before = [fingerprint(border.rows) for border in found]
+    del found
     lends = [[b for b in every if a in takes[b]] for a in every]
     scales, done = [], []
     for a in every:
@@ -437,7 +446,7 @@ def build(
     for a in every:
         beyond = [[submit("border", rows_for, values[b], borders[a], b) for b in takes[a]] for values in (scales, near)]
         lent = [submit("border", border_with, borders[b], b, a) for b in lends[a]]
-        done.append(submit("scaled", scaled, made[a], scales[a], *beyond, lent, place=where[a]))
+        done.append(submit("scaled", scaled, made[a], scales[a], *beyond, lent, before[a], place=where[a]))
     del made  # each may be forgotten as soon as it is scaled
     inverse = submit("coarse", coarse, [submit("share", share_of, one) for one in done], settings.strength, dtype)
     parts = [submit("part", part_of, one) for one in done]

@@ -6,7 +6,6 @@ finds the neighbours that one machine finds. A sample's place is its number in t
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,7 +24,8 @@ from ldsu.cells import (
     sort_into_cells,
 )
 from ldsu.dask.blocks import Blocks, take
-from ldsu.dask.cluster import ClusterError, even_parts
+from ldsu.dask.cluster import even_parts
+from ldsu.dask.recomputed import changed, fingerprint, require_same
 from ldsu.dask.sizes import HoldsArrays
 from ldsu.local_expansion import in_units
 
@@ -137,8 +137,8 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
     mean, axes = principal_axes(frame(X[rows_for_axes(n, rng)]))
     axes_only = cluster.give("axes", Cells(mean, axes, np.empty((0, axes.shape[1]), dtype=np.float32)))
     some = _components_at(X, frame, axes_only, rows_for_centres(n, rng))
-    found: Cells = cluster.collect([cluster.submit("cells", _with_centres, axes_only, some, n, rng)])[0]
-    cells = cluster.give("cells", found)
+    centres = cluster.collect([cluster.submit("centres", _centres, some, n, rng)])[0]
+    cells = cluster.give("cells", Cells(mean, axes, centres))
     numbers = [cluster.submit("assign", _assign, block, frame, cells) for block in X.futures]
     counts = np.sum(cluster.collect([cluster.submit("count", _count, one, cells) for one in numbers]), axis=0)
     wanted = even_parts(n, cluster.rows_of_a_part(row_bytes), 2 * cluster.threads())
@@ -152,10 +152,13 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
         parts = [cluster.submit("part", _part, pieces, s) for pieces in split]
         joined.append(cluster.submit("join", _join, parts, cells, int(first_cells[s]), cell_size(n)))
     cluster.wait(joined)
-    summaries = cluster.collect([cluster.submit("summary", _summary, shard, cells) for shard in joined])
-    directory = _directory(summaries, found)
+    del split, numbers, parts  # the workers may forget them
+    summaries = cluster.collect([cluster.submit("summary", summarize, shard, cells) for shard in joined])
+    if sum_up(summaries) != every_row_once(n):
+        raise changed()
+    directory = _directory(summaries, mean, axes)
     shards = [
-        cluster.submit("shard", same_as_before, shard, summary.fingerprint)
+        cluster.submit("shard", same_shard, shard, summary.fingerprint)
         for shard, summary in zip(joined, summaries, strict=True)
     ]
     cluster.wait(shards)
@@ -176,8 +179,8 @@ def _sample(block: np.ndarray, rows: np.ndarray, frame: Frame, cells: Cells) -> 
     return cells.components(frame(take(block, rows)))
 
 
-def _with_centres(cells: Cells, some: Sequence[np.ndarray], n: int, rng: np.random.Generator) -> Cells:
-    return Cells(cells.mean, cells.axes, cell_centres(np.concatenate(some), n, rng, 1))
+def _centres(some: Sequence[np.ndarray], n: int, rng: np.random.Generator) -> np.ndarray:
+    return cell_centres(np.concatenate(some), n, rng, 1)
 
 
 def _assign(block: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
@@ -189,10 +192,15 @@ def _count(numbers: np.ndarray, cells: Cells) -> np.ndarray:
 
 
 def _cut(counts: np.ndarray, parts: int) -> np.ndarray:
-    """First cell of each part, where cells with so many samples are cut into parts of equal size, and the end."""
+    """First cell of each part, where cells with so many samples are cut into parts of equal size, and the end.
+
+    Every part has samples: the last cells may be empty.
+    """
     before = np.cumsum(counts) - counts
     total = int(counts.sum())
-    return np.unique(np.concatenate([[0], np.searchsorted(before, np.arange(1, parts) * total / parts), [counts.size]]))
+    cuts = np.searchsorted(before, np.arange(1, parts) * total / parts)
+    cuts = cuts[cuts < np.searchsorted(before, total)]
+    return np.unique(np.concatenate([[0], cuts, [counts.size]]))
 
 
 def _split(
@@ -214,50 +222,61 @@ def _join(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cells: Cel
 
 
 class Summary(NamedTuple):
-    """Of a shard: samples of each of its cells, the cells' means, and a number that tells whether it has changed."""
+    """Of a shard.
+
+    Attributes
+    ----------
+    sizes, means : ndarrays of shape (cells,), (cells, r)
+        Samples of each of its cells, and the cells' means.
+    rows : tuple of int
+        Count, sum and sum of squares of the rows it has.
+    fingerprint : int
+    """
 
     sizes: np.ndarray
     means: np.ndarray
+    rows: tuple[int, int, int]
     fingerprint: int
 
 
-def _summary(shard: Shard, cells: Cells) -> Summary:
+# Sums of rows are kept to so many bits.
+MODULUS = 2**64
+
+
+def summarize(shard: Shard, cells: Cells) -> Summary:
+    """What the directory needs of a shard, and what tells whether it is the same again."""
     means = cell_means(cells.components(shard.points), shard.starts)
-    return Summary(np.diff(shard.starts), means, _fingerprint(shard))
+    rows = shard.rows.astype(np.uint64)
+    sums = rows.size, int(rows.sum()), int((rows * rows).sum())
+    return Summary(np.diff(shard.starts), means, sums, fingerprint(arrays_of(shard)))
 
 
-def _fingerprint(shard: Shard) -> int:
-    number = 0
-    for array in (shard.points, shard.rows, shard.starts):
-        number = zlib.crc32(np.ascontiguousarray(array).data, number)
-    return number
+def arrays_of(shard: Shard) -> tuple[np.ndarray, ...]:
+    """All of them."""
+    return shard.points, shard.rows, shard.starts
 
 
-def same_as_before(shard: Shard, fingerprint: int) -> Shard:
-    """A shard, if it is the one that places were given to.
+def sum_up(summaries: Sequence[Summary]) -> tuple[int, ...]:
+    """Count, sum and sum of squares of the rows of all shards."""
+    return tuple(sum(some) % MODULUS for some in zip(*(one.rows for one in summaries), strict=True))
 
-    One that is lost with a worker is read and sorted again. Results that others have made of it fit only the same
-    samples in the same order, and a sample that lies between two cells may change sides where sums are rounded
-    otherwise.
 
-    Raises
-    ------
-    ClusterError
-        If it is another.
+def every_row_once(n: int) -> tuple[int, ...]:
+    """The same of the rows from 0 to n - 1.
+
+    Where a block is read again while it is sorted into shards, a row that changes sides is in two shards or in none.
     """
-    if _fingerprint(shard) != fingerprint:
-        raise ClusterError(
-            "Samples that were lost with a worker are not the same, or not in the same order, now that they are read "
-            "again. Either what X is read or computed from has changed, or workers have different processors. Fit "
-            "again, on workers of one kind, from data that stay as they are."
-        )
+    return n, n * (n - 1) // 2 % MODULUS, n * (n - 1) * (2 * n - 1) // 6 % MODULUS
+
+
+def same_shard(shard: Shard, before: int) -> Shard:
+    """A shard, if it is the one that places were given to: results that others have made of it fit no other."""
+    require_same(arrays_of(shard), before)
     return shard
 
 
-def _directory(summaries: Sequence[Summary], cells: Cells) -> Directory:
-    sizes, means, _ = zip(*summaries, strict=True)
+def _directory(summaries: Sequence[Summary], mean: np.ndarray, axes: np.ndarray) -> Directory:
+    sizes, means, *_ = zip(*summaries, strict=True)
     first_cells = np.cumsum([0, *(one.size for one in sizes)])
     first_places = np.cumsum([0, *(int(one.sum()) for one in sizes)])
-    return Directory(
-        Cells(cells.mean, cells.axes, np.concatenate(means)), np.concatenate(sizes), first_cells, first_places
-    )
+    return Directory(Cells(mean, axes, np.concatenate(means)), np.concatenate(sizes), first_cells, first_places)
