@@ -503,8 +503,9 @@ class Store:
         MemoryError
             If it does not fit and nobody else is working, so that waiting is no use.
         """
-        me, now = self.owner(os.getpid()), time.time()
+        me = self.owner(os.getpid())
         with self._transaction():
+            now = time.time()  # others may have had the store until now
             others = [(claim, claim.is_live(now)) for claim in self.claims() if not claim.owner.is_same(me)]
             if any(
                 claim.task == task and (live or (claim.here and abs(now - claim.heartbeat) < patience))
