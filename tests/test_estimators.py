@@ -1,13 +1,17 @@
 """Every public estimator keeps scikit-learn's contract; they are found by discovery, not from a list."""
 
 import inspect
+import os
 import re
+import sys
 
+import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import _is_fitted
 
 import ldsu
 
@@ -68,3 +72,61 @@ def test_every_parameter_and_fitted_attribute_is_documented(cls):
     public = {name for name in vars(fitted) if name.endswith("_") and not name.startswith("_")}
     missing = public - documented - {"n_features_in_", "feature_map_"}
     assert not missing, f"{cls.__name__} does not document its attributes {missing}"
+
+
+class InterruptAtLine:
+    """Raise KeyboardInterrupt before the `number`-th line of ldsu that runs; count the lines where none is given."""
+
+    source = os.path.dirname(ldsu.__file__)
+
+    def __init__(self, number=None):
+        self.number, self.count = number, 0
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self.trace)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(self.before)
+
+    def trace(self, frame, event, _):
+        if not frame.f_code.co_filename.startswith(self.source):
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self.number:
+                raise KeyboardInterrupt
+        return self.trace
+
+
+@pytest.mark.parametrize("estimator", instances(), ids=repr)
+def test_a_refused_or_interrupted_fit_leaves_the_estimator_as_it_was(estimator):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::3], y[::3]  # fifty rows of three classes
+    names = np.array(["ant", "bee", "cat"], dtype=object)[y]
+    others = np.array(["dog", "elk", "fox"], dtype=object)[y]
+    names[1::2] = others[::2] = None
+    damaged = X.copy()
+    damaged[3:5, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        estimator.fit(damaged, names)
+    assert not _is_fitted(estimator)
+
+    estimator.fit(X, names)
+    state = dict(vars(estimator))
+
+    def check_unchanged():
+        assert vars(estimator).keys() == state.keys()
+        assert all(vars(estimator)[name] is value for name, value in state.items())
+
+    with pytest.raises(ValueError, match="NaN"):
+        estimator.fit(damaged, others)
+    check_unchanged()
+    with InterruptAtLine() as lines:
+        clone(estimator).fit(X[::-1], others)
+    # What is cached makes the count vary by a line or two.
+    for number in np.unique(np.geomspace(1, lines.count - 5, 12).astype(int)):
+        with pytest.raises(KeyboardInterrupt), InterruptAtLine(number):
+            estimator.fit(X[::-1], others)
+        check_unchanged()

@@ -30,6 +30,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 
 from ldsu.arrays import ignoring_warnings
+from ldsu.fitting import atomic
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import LABELS_TO_CHOOSE, NOISE
@@ -71,6 +72,7 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
            [0.   , 1.131]])
     """
 
+    @atomic
     def fit(self, X: Any, y: Any = None) -> Self:
         """Measure the mean squared norm of the rows of X (n, r)."""
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -166,6 +168,7 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit a clone of `estimator` to the labelled rows.
@@ -382,6 +385,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.standardize_scores = standardize_scores
         self.n_refinements = n_refinements
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
         """Learn features and classifier.

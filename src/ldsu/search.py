@@ -31,6 +31,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from ldsu.classify import BlockScaler, LabelledOnly, LDSUClassifier
 from ldsu.filters import SMOOTH_FILTERS
+from ldsu.fitting import atomic
 from ldsu.graphs import class_laplacian, clique_grams, clique_grams_kernel, scaled_clique_laplacian
 from ldsu.kernels import check_magnitude, dense, samples_memory
 from ldsu.labels import UNLABELLED, class_counts, encode_labels
@@ -601,6 +602,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.error_score = error_score
         self.verbose = verbose
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
         """Score every setting on every fold, and fit the best to all rows.

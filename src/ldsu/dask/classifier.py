@@ -14,6 +14,7 @@ from ldsu.classify import ISOLATED, RAW_ODDS, STANDARDIZED_ODDS, LabelledOnly, _
 from ldsu.dask.blocks import is_collection, take
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.estimators import LDSU, computed, spread_out
+from ldsu.fitting import atomic
 from ldsu.labels import class_counts, encode_labels
 
 # Attributes with a number for each training row, or a label.
@@ -38,6 +39,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
     ldsu.LDSUClassifier : The same on one machine, with every parameter and attribute explained.
     """
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
         """Learn features and classifier.

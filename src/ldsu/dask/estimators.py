@@ -15,6 +15,7 @@ from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collect
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.expansion import ShardedExpansion
 from ldsu.dask.solver import solve_on_cluster
+from ldsu.fitting import atomic
 from ldsu.graphs import class_laplacian
 from ldsu.kernels import MEDIAN_ROWS, Kernel
 from ldsu.labels import encode_labels
@@ -73,6 +74,7 @@ class LDSU(ldsu.LDSU):
     (4000, 20)
     """
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the features.

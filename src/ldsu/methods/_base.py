@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ldsu.expansion import KernelExpansion
+from ldsu.fitting import atomic
 from ldsu.kernels import (
     INPUT_SPACE_KERNELS,
     KERNELS,
@@ -120,6 +121,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             doc = doc.replace(f"    {{{placeholder}}}\n", text).replace(f"{{{placeholder}}}\n", dedent(text))
         cls.__doc__ = doc
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the features.

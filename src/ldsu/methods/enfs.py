@@ -13,6 +13,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ldsu.fitting import atomic
 from ldsu.graphs import class_indicator
 from ldsu.kernels import check_magnitude, dense
 from ldsu.labels import encode_labels
@@ -101,6 +102,7 @@ class EnFS(SelectorMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Rank the columns of X.

@@ -13,6 +13,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ldsu.filters import FILTERS
+from ldsu.fitting import atomic
 from ldsu.graphs import class_laplacian, local_discriminant_graph
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
 from ldsu.labels import class_counts, labelled_in_turn, others_at_random
@@ -224,6 +225,7 @@ class LDSU(KernelFeatures):
     store_graphs: bool = False
     gamma_scale: float | Literal["auto"] = "auto"
 
+    @atomic
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, *, basis: KernelBasis | None = None) -> Self:
         """Learn the features.

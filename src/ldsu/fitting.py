@@ -1,0 +1,28 @@
+"""Fitted state that changes as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+def atomic(fit: Fit) -> Fit:
+    """Decorate `fit` so that an estimator whose `fit` fails or is interrupted stays exactly as it was.
+
+    The work is done on a second object that starts with the parameters and without what an earlier fit learned. When
+    it is complete, its attributes become those of the estimator in one assignment, which no signal can divide.
+    """
+
+    @wraps(fit)
+    def fit_and_replace(self: Any, *args: Any, **kwargs: Any) -> Any:
+        working = object.__new__(type(self))
+        learned = {name for name in vars(self) if name.endswith("_") and not name.startswith("_")}
+        working.__dict__.update({name: value for name, value in vars(self).items() if name not in learned})
+        fit(working, *args, **kwargs)
+        self.__dict__ = working.__dict__
+        return self
+
+    return fit_and_replace  # type: ignore[return-value]
