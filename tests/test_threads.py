@@ -231,3 +231,39 @@ def test_threads_of_blas_come_back_whoever_leaves_last_and_however():
     done = subprocess.run([sys.executable, "-c", BLAS], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "{" in done.stdout
+
+
+FORKED = """
+import multiprocessing, sys
+import numpy as np
+from ldsu import LDSU, load_model
+
+X = np.random.default_rng(0).normal(size=(600, 200))
+y = np.where(np.arange(600) < 10, np.arange(600) % 2, -1)
+if sys.argv[1] == "load":
+    model = load_model(sys.argv[2])
+else:
+    model = LDSU(solver="sparse").fit(X, y)
+for rows in (1, 600):
+    child = multiprocessing.get_context("fork").Process(target=model.transform, args=(X[:rows],))
+    child.start()
+    child.join(60)  # it takes a fraction of a second, or for ever
+    if child.exitcode is None:
+        child.kill()
+        sys.exit(f"a forked process hangs in transform of {rows} row(s)")
+    assert child.exitcode == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked on this system")
+@pytest.mark.parametrize("before", ["fit", "load"])
+def test_a_process_forked_after_fit_or_load_transforms(before, tmp_path):
+    X = np.random.default_rng(0).normal(size=(600, 200))
+    y = np.where(np.arange(600) < 10, np.arange(600) % 2, -1)
+    path = tmp_path / "model.ldsu"
+    save_model(LDSU(solver="sparse").fit(X, y), path)
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}  # one thread would never wait for another
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, before, path], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

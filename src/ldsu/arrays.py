@@ -7,10 +7,12 @@ everywhere; eigenvectors stay where the matrix was.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,38 @@ def _let_any_thread_limit() -> None:
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
+
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+@contextmanager
+def one_openmp_thread(unless: bool = False) -> Iterator[None]:
+    """Keep OpenMP to the calling thread, unless told otherwise; in a forked process always.
+
+    GCC's OpenMP waits for ever for the threads that its process had before a fork. One that never started any, or that
+    never asks for them again, does not wait.
+    """
+    if unless and not _forked:
+        yield
+        return
+    # Only this thread's setting changes: other threads need not be asked.
+    with _openmp_controller().limit(limits=1, user_api="openmp"):
+        yield
+
+
+@cache
+def _openmp_controller() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()
 
 
 @contextmanager

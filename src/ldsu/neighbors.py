@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
-from ldsu.arrays import CPU, Arrays, one_blas_thread
+from ldsu.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
 from ldsu.cells import CellIndex, cell_index, cell_neighbors
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
 from ldsu.memory import BLOCK_BYTES
@@ -17,6 +17,8 @@ from ldsu.nearest import ALL_PAIRS_ROWS, nearest, nearest_in_cells
 
 # Up to so many rows all pairs of them are compared.
 EXACT_ROWS = 8000
+# A search of fewer products takes some hundredths of a second in one thread.
+FEW_PRODUCTS = 2**26
 
 
 def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
@@ -32,10 +34,18 @@ def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
     n = X.shape[0]
     if n_neighbors == 0:
         return np.empty((n, 0)), np.empty((n, 0), dtype=np.int64)
-    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(shifted(X, column_means(X)))
-    with one_blas_thread():  # it limits BLAS itself, but in several threads at once does not restore it
-        distances, indices = search.kneighbors()
-    return np.asarray(distances, dtype=np.float64) ** 2, indices.astype(np.int64, copy=False)
+    distances, indices = _compare_all(shifted(X, column_means(X)), None, n_neighbors)
+    return np.asarray(distances, dtype=np.float64) ** 2, indices
+
+
+def _compare_all(X: Any, Q: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and indices of the k rows of X nearest to each row of Q, or to each other where Q is None."""
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X)
+    many = (X if Q is None else Q).shape[0] * X.shape[0] * X.shape[1] > FEW_PRODUCTS
+    # It limits BLAS itself, but in several threads at once does not restore it.
+    with one_blas_thread(), one_openmp_thread(unless=many):
+        distances, indices = search.kneighbors(Q)
+    return distances, indices.astype(np.int64, copy=False)
 
 
 def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,9 +100,7 @@ class NeighborIndex:
         if arrays.xp is not np:
             return self._on_device(points, arrays.put(Q), k, arrays, exclude_self=False)
         if self.cells is None:
-            search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(self.X)
-            with one_blas_thread():  # as in `input_neighbors`
-                return search.kneighbors(Q, return_distance=False).astype(np.int64, copy=False)
+            return _compare_all(self.X, Q, k)[1]
         return cell_neighbors(self.cells, self.X, Q, k)[1]
 
     def _on_device(self, points: Any, Q: Any, k: int, arrays: Arrays, *, exclude_self: bool) -> Any:

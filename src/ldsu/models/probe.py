@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ldsu.arrays import ignoring_warnings
+from ldsu.arrays import ignoring_warnings, one_openmp_thread
 from ldsu.models.container import Refusal, shown
 from ldsu.models.kinds import Array, Either, Sparse
 from ldsu.models.schema import JSON, Kind, Reader, Writer, schema_of, sound, wrong
@@ -39,7 +39,8 @@ def probe_rows(model: Any) -> Any:
 def probe_answers(model: Any, rows: Any) -> dict[str, np.ndarray]:
     """Features and scores of rows, as far as a model gives them."""
     _, schema = schema_of(model, "The model")
-    with ignoring_warnings(EXPECTED_WARNINGS), np.errstate(all="ignore"):
+    # Processes that are forked after a model was loaded, as servers do, can use OpenMP only if nobody has before.
+    with ignoring_warnings(EXPECTED_WARNINGS), np.errstate(all="ignore"), one_openmp_thread():
         if schema.answers:
             return {name: np.asarray(array, np.float64) for name, array in schema.answers(model, rows).items()}
         found = {}
