@@ -72,10 +72,18 @@ def peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def load(name: str) -> tuple[numpy.ndarray, numpy.ndarray] | None:
-    """A real data set from LDSU_DATA or ../shared/data; None where neither has it."""
+def find_data(name: str) -> Path | None:
+    """A file or folder of data from LDSU_DATA or ../shared/data; None where neither has it."""
     for folder in (os.environ.get("LDSU_DATA"), Path(__file__).parents[2] / "shared" / "data"):
         if folder and (Path(folder) / name).exists():
-            with numpy.load(Path(folder) / name) as arrays:
-                return arrays["X"], arrays["y"]
+            return Path(folder) / name
     return None
+
+
+def load(name: str) -> tuple[numpy.ndarray, numpy.ndarray] | None:
+    """Samples and classes of a real data set; None where it is not there."""
+    path = find_data(name)
+    if path is None:
+        return None
+    with numpy.load(path) as arrays:
+        return arrays["X"], arrays["y"]

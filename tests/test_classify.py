@@ -308,3 +308,21 @@ def test_probabilities_are_scaled_with_many_classes_and_large_scores():
     model = LDSUClassifier().fit(X, few)
     sure = model.predict_proba(X[few < 0]).max(axis=1).mean()
     assert sure == pytest.approx(model.expected_accuracy_, abs=1e-3)
+
+
+@pytest.mark.parametrize("labels", [5, 10])
+def test_default_does_not_make_unequal_classes_equal(labels):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [900, 60, 40])
+    X = rng.normal(size=(1000, 5))
+    X[y == 1, 0] += 3
+    X[y == 2, 1] += 3
+    few = np.full(1000, -1)
+    for label in range(3):
+        few[rng.permutation(np.flatnonzero(y == label))[:labels]] = label
+    accuracy = {
+        standardize: LDSUClassifier(standardize_scores=standardize).fit(X, few).score(X[few < 0], y[few < 0])
+        for standardize in ("auto", True, False)
+    }
+    assert accuracy[True] < 0.6  # what the rule has to avoid
+    assert accuracy["auto"] == accuracy[False] > 0.9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -41,6 +42,9 @@ MIN_UNLABELLED_PER_CLASS = 5
 MANY_LABELS_PER_CLASS = 20
 # Labels this unequal in number are a sample of unequal classes.
 UNEQUAL = 3
+# Classes of similar size are a correction, not evidence: where it would change more than this share of the decisions,
+# and the labels left out are predicted this much of the way from chance to certainty, the scores are believed instead.
+MOST_CHANGED, BETTER_THAN_CHANCE = 0.2, 0.2
 # A predicted label counts as if it were seen with so much noise, in units of the squared norm of the labelled samples'
 # features; a given one is seen with `noise_`, from 0.001 to 1. Of more unlabelled rows a random choice says as much.
 PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
@@ -250,15 +254,6 @@ def _row_lengths(Z: Any) -> np.ndarray:
     return scipy.sparse.linalg.norm(Z, axis=1) if scipy.sparse.issparse(Z) else np.sqrt(np.einsum("ij,ij->i", Z, Z))
 
 
-def _power(counts: np.ndarray) -> float:
-    """Power of the mean deviation that scores are divided by, from the labels of each class.
-
-    The whole deviation makes all classes equally large; none of it, as large as the density around their labels makes
-    them. With one or two labels a class that density says nothing of the class; with more, half of it is believed.
-    """
-    return 1.0 if np.median(counts) < LABELS_TO_CHOOSE else 0.5
-
-
 def _center_and_scale(scores: np.ndarray, power: float) -> tuple[np.ndarray, np.ndarray]:
     """Mean of each column, and a power of its mean deviation."""
     center = scores.mean(axis=0)
@@ -331,9 +326,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Linear classifier with a `decision_function`, fitted to the features of the labelled rows after they were scaled
         as one block, without refinement. None is the ridge classifier described.
     standardize_scores : bool or "auto", default="auto"
-        Standardise the scores that decide. "auto" does so with fewer than twenty labels a class (the median class), no
-        class with more than three times the labels of another, and at least five unlabelled rows a class. Where labels
-        are equal in number and classes are not (one a hundred times larger than another), say False.
+        Standardize the scores that decide. "auto" does so with fewer than twenty labels per class (the median class),
+        no class with more than three times the labels of another, and at least five unlabelled rows per class; but not
+        where it would change more than a fifth of the decisions although leave-one-out accuracy is well above chance:
+        classes are then of unequal size. With one or two labels per class that cannot be seen; use False where classes
+        are known to be of very unequal size.
     n_refinements : int, default=4
         Rounds of the third step, for ``classifier=None``.
 
@@ -415,11 +412,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         self._lengths = np.sort(_row_lengths(Z))
         if self.classifier is None:
-            asked, first = self._learn_from_all(Z, codes)
+            power, asked, first = self._learn_from_all(Z, codes)
         else:
             self.classifier_ = LabelledOnly(self.classifier).fit(Z, codes)
+            power = self._power(class_counts(codes), int(np.sum(codes < 0)))
         raw = self._raw_scores(Z)
-        self.score_center_, self.score_scale_ = self._standardization(raw, codes)
+        self.score_center_, self.score_scale_ = self._standardization(raw[codes < 0], power)
         scores = (raw - self.score_center_) / self.score_scale_
         predicted = self._decide(scores)
         if self.classifier is None:
@@ -525,38 +523,66 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _scores(self, Z: Any) -> np.ndarray:
         return (self._raw_scores(Z) - self.score_center_) / self.score_scale_
 
-    def _learn_from_all(self, Z: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _learn_from_all(self, Z: Any, codes: np.ndarray) -> tuple[float | None, np.ndarray, np.ndarray]:
         """Ridge classifier on the labelled rows, then on all with the labels it predicts.
 
         Returns
         -------
+        power : float or None
+            How scores are standardized, as `_power` gives it.
         rows, first : ndarrays of int
-            Unlabelled rows that took part, and the labels that the labelled rows alone gave them; none without rounds.
+            Unlabelled rows that took part, and the labels that the labelled rows alone gave them.
         """
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
-        noise = float(getattr(self.features_, "noise_", NOISE))
-        squared = float(np.mean(_row_lengths(Z[labelled]) ** 2))
-        ridge = RidgeClassifier(alpha=noise * squared or 1.0)
-        self.classifier_ = clone(ridge).fit(Z[labelled], codes[labelled])
+        counts = class_counts(codes)
+        power = self._power(counts, unlabelled.size)
         if unlabelled.size > PSEUDO_ROWS:
             unlabelled = np.sort(np.random.default_rng(0).choice(unlabelled, PSEUDO_ROWS, replace=False))
-        some = scipy.sparse.vstack if scipy.sparse.issparse(Z) else np.vstack
-        Z_some = some([Z[labelled], Z[unlabelled]])
-        weights = np.repeat([1.0, noise / PSEUDO_NOISE], [labelled.size, unlabelled.size])
-        counts = class_counts(codes)
-        standardize = self._standardizes(counts, unlabelled.size)
-        rows = first = np.empty(0, dtype=np.int64)
-        for number in range(self.n_refinements if unlabelled.size else 0):
-            raw = self._raw_scores(Z[unlabelled])
-            if standardize:
-                center, scale = _center_and_scale(raw, _power(counts))
-                raw = (raw - center) / scale
-            predicted = self._decide(raw)
-            if number == 0:
-                rows, first = unlabelled, predicted
-            targets = np.concatenate([codes[labelled], predicted])
-            self.classifier_ = clone(ridge).fit(Z_some, targets, sample_weight=weights)
-        return rows, first
+        refine = partial(self._refine, Z[labelled], Z[unlabelled], codes[labelled])
+        first, last = refine(power)
+        if power is not None and self._may_doubt_equal_shares(counts):
+            standardized = self.classifier_
+            first_raw, last_raw = refine(None)
+            if np.mean(last != last_raw) > MOST_CHANGED:
+                power, first = None, first_raw
+            else:
+                self.classifier_ = standardized
+        return power, unlabelled, first
+
+    def _refine(
+        self, Z_labelled: Any, Z_unlabelled: Any, codes: np.ndarray, power: float | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Fit `classifier_` to the labelled rows, then in rounds to all; the first and the last labels of the others.
+
+        Scores are standardized with a `power` of their mean deviation, or taken as they are where it is None.
+        """
+        noise = float(getattr(self.features_, "noise_", NOISE))
+        ridge = RidgeClassifier(alpha=noise * float(np.mean(_row_lengths(Z_labelled) ** 2)) or 1.0)
+        self.classifier_ = clone(ridge).fit(Z_labelled, codes)
+        n = Z_unlabelled.shape[0]
+        if n == 0:
+            return codes[:0], codes[:0]
+
+        def predicted() -> np.ndarray:
+            raw = self._raw_scores(Z_unlabelled)
+            center, scale = (0.0, 1.0) if power is None else _center_and_scale(raw, power)
+            return self._decide((raw - center) / scale)
+
+        first = last = predicted()
+        Z_all = (scipy.sparse.vstack if scipy.sparse.issparse(Z_labelled) else np.vstack)([Z_labelled, Z_unlabelled])
+        weights = np.repeat([1.0, noise / PSEUDO_NOISE], [codes.size, n])
+        for _ in range(self.n_refinements):
+            self.classifier_ = clone(ridge).fit(Z_all, np.concatenate([codes, last]), sample_weight=weights)
+            last = predicted()
+        return first, last
+
+    def _may_doubt_equal_shares(self, counts: np.ndarray) -> bool:
+        """Whether leaving labels out has shown that the scores mean something."""
+        selection = getattr(self.features_, "selection_", None)
+        if self.standardize_scores != "auto" or not selection:
+            return False
+        chance = 1 / counts.size
+        return float(selection[0]["accuracy"]) >= chance + BETTER_THAN_CHANCE * (1 - chance)
 
     def _scale_probabilities(self, certainty: Callable[[float], float], codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which unlabelled rows are, on average, as sure as they are right.
@@ -613,20 +639,28 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             )
         return scores
 
-    def _standardizes(self, counts: np.ndarray, n_unlabelled: int) -> bool:
-        if self.standardize_scores != "auto":
-            return bool(self.standardize_scores) and n_unlabelled > 0
-        few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and counts.max() <= UNEQUAL * counts.min()
-        return bool(few_labels and n_unlabelled >= MIN_UNLABELLED_PER_CLASS * counts.size)
+    def _power(self, counts: np.ndarray, n_unlabelled: int) -> float | None:
+        """Power of the mean deviation that scores are divided by, from the labels of each class; None for raw scores.
 
-    def _standardization(self, raw: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        unlabelled = raw[codes < 0]
-        counts = class_counts(codes)
-        if not self._standardizes(counts, len(unlabelled)):
-            self._odds = RAW_ODDS
+        The whole deviation makes all classes equally large; none of it, as large as the density around their labels
+        makes them. With one or two labels per class that density says nothing of the class; with more, half of it is
+        believed.
+        """
+        if self.standardize_scores == "auto":
+            few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and counts.max() <= UNEQUAL * counts.min()
+            standardize = few_labels and n_unlabelled >= MIN_UNLABELLED_PER_CLASS * counts.size
+        else:
+            standardize = self.standardize_scores and n_unlabelled > 0
+        if not standardize:
+            return None
+        return 1.0 if np.median(counts) < LABELS_TO_CHOOSE else 0.5
+
+    def _standardization(self, raw: np.ndarray, power: float | None) -> tuple[np.ndarray, np.ndarray]:
+        """Center and scale from the raw scores of unlabelled rows."""
+        self._odds = RAW_ODDS if power is None else STANDARDIZED_ODDS[power]
+        if power is None:
             return np.zeros(raw.shape[1]), np.ones(raw.shape[1])
-        self._odds = STANDARDIZED_ODDS[_power(counts)]
-        return _center_and_scale(unlabelled, _power(counts))
+        return _center_and_scale(raw, power)
 
     @staticmethod
     def _decide(scores: np.ndarray) -> np.ndarray:

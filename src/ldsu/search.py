@@ -419,7 +419,9 @@ class OnFeatures(LDSUClassifier):
             self.classifier_ = LabelledOnly(self.classifier).fit(features.train, features.codes)
         self._lengths = np.zeros(1)  # nobody asks which rows lie far from everything
         raw = self._raw_scores(features.train)
-        self.score_center_, self.score_scale_ = self._standardization(raw, features.codes)
+        unlabelled = features.codes < 0
+        power = self._power(class_counts(features.codes), int(unlabelled.sum()))
+        self.score_center_, self.score_scale_ = self._standardization(raw[unlabelled], power)
         return self
 
     def _scaled_features(self, X: Any) -> Any:

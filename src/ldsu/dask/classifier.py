@@ -10,7 +10,7 @@ from sklearn.base import _fit_context, clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 import ldsu
-from ldsu.classify import ISOLATED, RAW_ODDS, STANDARDIZED_ODDS, LabelledOnly, _power, _row_lengths, certainties
+from ldsu.classify import ISOLATED, RAW_ODDS, STANDARDIZED_ODDS, LabelledOnly, _row_lengths, certainties
 from ldsu.dask.blocks import is_collection, take
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.estimators import LDSU, computed, spread_out
@@ -81,10 +81,11 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         self._lengths = np.sort(lengths / scale)
         few = _FeatureRows(blocks, self.features_._n_features_out, scale, cluster)
         if self.classifier is None:
-            asked, first = self._learn_from_all(few, codes)
+            power, asked, first = self._learn_from_all(few, codes)
         else:
             labelled = np.flatnonzero(codes >= 0)
             self.classifier_ = LabelledOnly(self.classifier).fit(few[labelled], codes[labelled])
+            power = self._power(class_counts(codes), codes.size - labelled.size)
         cluster.during("scores of the training rows")
         width = 1 if self.classes_.size == 2 else self.classes_.size
         self.score_center_, self.score_scale_ = np.zeros(width), np.ones(width)
@@ -92,7 +93,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         raw = [cluster.submit("scores", raw_scores, model, Z) for Z in blocks]
         free = [np.flatnonzero(some < 0) for some in np.split(codes, few.starts[1:-1])]
         unlabelled = codes < 0
-        self._settle_scores(raw, free, codes, cluster)
+        self._settle_scores(raw, free, power, cluster)
         model = cluster.give("classifier", self._light())
         scores = [cluster.submit("scores", settled_scores, model, one) for one in raw]
         decided = cluster.collect([cluster.submit("decide", decide, model, one) for one in scores])
@@ -106,14 +107,12 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
         return self
 
-    def _settle_scores(self, raw: list[Any], free: list[np.ndarray], codes: np.ndarray, cluster: Cluster) -> None:
+    def _settle_scores(self, raw: list[Any], free: list[np.ndarray], power: float | None, cluster: Cluster) -> None:
         """`_standardization` from scores that lie on the cluster: means first, then mean deviations."""
         count = sum(rows.size for rows in free)
-        counts = class_counts(codes)
-        self._odds = RAW_ODDS
-        if not self._standardizes(counts, count):
+        self._odds = RAW_ODDS if power is None else STANDARDIZED_ODDS[power]
+        if power is None:
             return
-        self._odds = STANDARDIZED_ODDS[_power(counts)]
 
         def mean_of(function: Callable[..., Any], *arguments: Any) -> np.ndarray:
             tasks = [
@@ -122,7 +121,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
             return np.asarray(np.sum(cluster.collect(tasks), axis=0) / count)
 
         self.score_center_ = mean_of(_sums)
-        scale = mean_of(_deviations, self.score_center_) ** _power(counts)
+        scale = mean_of(_deviations, self.score_center_) ** power
         self.score_scale_ = np.where(scale > 0, scale, 1.0)
 
     def predict(self, X: Any) -> Any:
