@@ -44,7 +44,7 @@ MANY_LABELS_PER_CLASS = 20
 UNEQUAL = 3
 # Classes of similar size are a correction, not evidence: where it would change more than this share of the decisions,
 # and the labels left out are predicted this much of the way from chance to certainty, the scores are believed instead.
-MOST_CHANGED, BETTER_THAN_CHANCE = 0.2, 0.2
+MOST_CHANGED, BETTER_THAN_CHANCE = 0.2, 0.1
 # A predicted label counts as if it were seen with so much noise, in units of the squared norm of the labelled samples'
 # features; a given one is seen with `noise_`, from 0.001 to 1. Of more unlabelled rows a random choice says as much.
 PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
