@@ -268,7 +268,9 @@ def dense(X: Any) -> np.ndarray:
     if not scipy.sparse.issparse(X):
         return np.asarray(X)
     n, d = X.shape
-    require_memory(n * d * X.dtype.itemsize, f"A dense copy of a sparse X of {n:,} x {d:,}", "Use fewer rows or columns.")
+    require_memory(
+        n * d * X.dtype.itemsize, f"A dense copy of a sparse X of {n:,} x {d:,}", "Use fewer rows or columns."
+    )
     return X.toarray()
 
 
