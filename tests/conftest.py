@@ -1,6 +1,8 @@
 """Small data for every test, and the real data where it is found."""
 
 import os
+import tracemalloc
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +52,20 @@ def refusal(call, *arguments, **options):
     assert "\n" not in message
     assert len(message) < 500
     return message
+
+
+@contextmanager
+def peak_memory():
+    """A function that gives the bytes allocated at the peak of the block."""
+    tracemalloc.start()
+    try:
+        peak = []
+        yield lambda: peak[0]
+        peak.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        if not peak:
+            peak.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
 
 
 def load_real_data(name):

@@ -317,6 +317,16 @@ def test_compare_writes_a_report_of_all_methods(here):
     assert row["done"] == row["total"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps the name of an open file")
+def test_compare_whose_store_is_deleted_says_so_and_writes_no_report(here, monkeypatch):
+    monkeypatch.setattr("ldsu.bench.runner._Session.compute", lambda session, *_: session.store.path.unlink())
+    done = call("compare", here / "things.csv", "--label", "colour", "--out", "c", "--quiet")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: The store comparison.sqlite was deleted or replaced while it was in use")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (here / "c" / "index.html").exists()
+
+
 def test_compare_needs_four_labels_of_two_classes(here):
     write_csv("few.csv", [["1", "a"], ["2", "a"], ["3", "b"], ["4", ""], ["5", ""]], ("size", "class"))
     done = call("compare", "few.csv", "--label", "class")

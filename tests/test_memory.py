@@ -1,11 +1,8 @@
-import tracemalloc
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import scipy.sparse
 
-from conftest import few_labels
+from conftest import few_labels, peak_memory
 from ldsu import LDSU, METHODS, KernelBasis
 from ldsu.graphs import local_discriminant_graph
 from ldsu.memory import available_memory, require_memory
@@ -19,20 +16,6 @@ def test_the_need_and_the_way_out_are_named():
     with pytest.raises(MemoryError, match=r"The job needs about 1024\.0 GiB, but .* GiB is available\. Do less\."):
         require_memory(2**40, "The job", "Do less.")
     require_memory(1, "The job", "Do less.")
-
-
-@contextmanager
-def peak_memory():
-    """A function that gives the bytes allocated at the peak of the block."""
-    tracemalloc.start()
-    try:
-        peak = []
-        yield lambda: peak[0]
-        peak.append(tracemalloc.get_traced_memory()[1])
-    finally:
-        if not peak:
-            peak.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS.values() if m.__name__ != "EnFS"])
@@ -85,6 +68,21 @@ def test_the_estimate_covers_word_counts_made_dense(monkeypatch):
     with peak_memory() as peak:
         LDSU(kernel="chi2").fit(X, np.arange(300) % 3)
     assert 0.4 * estimates[0] < peak() < 1.1 * estimates[0]
+
+
+def test_features_from_neighbors_ask_for_memory_before_they_take_it(monkeypatch):
+    X = np.random.default_rng(0).standard_normal((500, 2))
+    model = LDSU(solver="sparse", n_conditioning=400, n_landmarks=5, min_anchors=5).fit(X[:450])
+    estimates = []
+    monkeypatch.setattr("ldsu.local_expansion.require_memory", lambda needed, *_: estimates.append(needed))
+    with peak_memory() as peak:
+        model.transform(X[450:])
+    assert peak() < 1.1 * estimates[0] < 2 * 50 * 32 * 402**2  # four systems for each row
+    monkeypatch.undo()
+    monkeypatch.setattr("ldsu.arrays.available_memory", lambda: 2**20)
+    with peak_memory() as peak, pytest.raises(MemoryError, match=r"50 row\(s\) from 401 neighbors each needs about"):
+        model.transform(X[450:])
+    assert peak() < 2**20
 
 
 def test_file_pages_of_a_container_count_as_room(monkeypatch, tmp_path):

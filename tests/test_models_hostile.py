@@ -9,6 +9,7 @@ import sys
 import zipfile
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import joblib
 import numpy as np
@@ -19,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from conftest import few_labels
+from conftest import few_labels, peak_memory
 from ldsu import KPCA, LDSU, EnFS, LDSUClassifier
 from ldsu.models import ModelError, describe_model, load_model, read_container, read_record, save_model, write_container
 from ldsu.models.container import HEADER_BYTES
@@ -464,6 +465,57 @@ def test_cells_out_of_range_are_refused(name, value, file, monkeypatch):
     assert_refused(file, "is not a sound model", readers=[load_model])
 
 
+@pytest.mark.parametrize(("stored", "asked"), [(16, 15), (10**6, 15), (10**6, 10**6), (200, 200)])
+def test_more_neighbors_than_fit_takes_are_refused(stored, asked, file, monkeypatch):
+    monkeypatch.setattr("ldsu.local_expansion.MOST_CONDITIONING", 100)
+    X, y = make_blobs(300, n_features=4, centers=3, random_state=0)
+    save_model(LDSU(solver="sparse", n_landmarks=20, min_anchors=10, tol=0.1).fit(X, few_labels(y, 2)), file)
+
+    def change(record, arrays):
+        set_in(record["model"], "feature_map_.n_conditioning", stored)
+        set_in(record["model"], "parameters.n_conditioning", asked)
+
+    changed(file.read_bytes(), file, change)
+    assert_refused(file, f"it conditions on {stored} neighbors", readers=[load_model, partial(load_model, check=False)])
+
+
+def test_probe_of_more_rows_than_are_saved_is_refused(sound, file):
+    rows = {"probe.rows": (4, 4), "probe.scores": (4, 3)}
+    changed(sound, file, lambda record, arrays: arrays.update({name: np.zeros(shape) for name, shape in rows.items()}))
+    assert_refused(file, "its probe has 4 rows, where 3 is the limit", readers=[load_model])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "chi2", "linear", "poly", "cosine"])
+def test_columns_that_hold_nothing_take_no_memory(kernel, file):
+    X = scipy.sparse.random_array((30, 9), density=0.4, format="csr", random_state=np.random.default_rng(0))
+    features = KPCA(2, kernel=kernel).fit(X)
+    save_model(features, file)
+
+    def widen(record, arrays):
+        set_in(record["model"], "n_features_in_", 10**7)
+        for matrix in (record["model"]["fields"]["feature_map_"]["fields"]["points"], record["probe"]["rows"]):
+            matrix["value"]["columns"] = 10**7
+
+    changed(file.read_bytes(), file, widen)
+    with peak_memory() as peak:
+        wide = load_model(file).transform(scipy.sparse.csr_array((X.data, X.indices, X.indptr), shape=(30, 10**7)))
+    assert peak() < 2**22
+    np.testing.assert_allclose(wide, features.transform(X), rtol=1e-12)
+
+
+def test_length_of_an_array_without_elements_is_refused(file):
+    write_container(file, {}, {"x": np.empty((0, 2**40))})
+    assert_refused(file, r"array x has no elements in shape '\(0, 1099511627776\)'")
+
+
+def test_type_of_labels_takes_little_more_room_than_the_labels(file):
+    X, y = make_blobs(40, n_features=4, centers=3, random_state=0)
+    save_model(KPCA(2).fit(X, np.array(["a", "b", "c"], dtype="<U100")[y]), file)
+    assert load_model(file).classes_.dtype == "<U100"
+    changed(file.read_bytes(), file, lambda record, arrays: set_in(record["model"], "classes_.width", 10**7))
+    assert load_model(file).classes_.dtype.itemsize <= 1024
+
+
 def test_precomputed_columns_out_of_range_are_refused(file):
     X = np.random.default_rng(0).standard_normal((12, 3))
     save_model(KPCA(2, kernel="precomputed").fit(X @ X.T), file)
@@ -562,6 +614,7 @@ def set_array(name, values):
         (lambda encoder, arrays: encoder.update(counts=encoder["words"][0]), "it has 5 columns of numbers"),
         (lambda encoder, arrays: encoder.update(matrix_columns=3), "it has 4 columns of numbers and encodes 5"),
         (lambda encoder, arrays: encoder.update(matrix_columns=-1), "matrix_columns is -1"),
+        (lambda encoder, arrays: encoder.update(first_index=2), "first_index is 2"),
         (lambda encoder, arrays: encoder.update(words=[]), r"it has 1 column\(s\) of text and words for 0"),
         (
             lambda encoder, arrays: encoder["words"][0]["fields"].update(vocabulary=[]),

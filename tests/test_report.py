@@ -21,12 +21,13 @@ from ldsu.bench import protocol
 from ldsu.bench.cells import canonical
 from ldsu.bench.paper import paper_score
 from ldsu.bench.report import figures, pictures, print_table, svg, text, write_report
+from ldsu.bench.report.page import render_page
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.selection import Choice, Setting, group_rows, honest, oracle
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-HOSTILE = '</script><script>document.title = "taken"</script> 50% & a_b | $x$ "quoted"'
+HOSTILE = '</script><script>document.title = "taken"</script> ![](a) <!--<script> 50% & a_b | $x$ "quoted"'
 
 
 def small_experiment(**changes):
@@ -229,7 +230,16 @@ def test_hostile_texts_stay_texts(tmp_path):
     latex_is_safe(paths["latex"].read_text())
     with paths["csv"].open() as file:
         assert {r["title"] for r in csv.DictReader(file)} == {HOSTILE}
-    assert "a_b \\| $x$" in paths["markdown"].read_text()
+    written = paths["markdown"].read_text()
+    assert "a_b \\| $x$" in written
+    assert not re.search(r"<[!/a-z]|!\[", written)
+
+
+def test_texts_of_pictures_do_not_change_where_their_element_ends(report):
+    page = render_page(Summary(report["experiment"], report["store"]), [], [{"title": HOSTILE}], [])
+    block = re.search(r'id="pictures-data">(.*?)</script>', page, re.DOTALL)[1]
+    assert "<" not in block
+    assert json.loads(block) == [{"title": HOSTILE}]
 
 
 def test_an_unfinished_run_is_said_to_be_one(tmp_path):

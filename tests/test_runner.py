@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -410,6 +411,32 @@ def test_a_store_that_breaks_ends_the_run_with_its_sentence(what, tmp_path, monk
         assert (summary.exit_code, summary.done) == (0, 60)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps the name of an open file")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_store_deleted_or_replaced_while_it_runs_ends_the_run_with_one_sentence(replaced, undisturbed, tmp_path):
+    path, gate = tmp_path / "x.sqlite", tmp_path / "gate"
+    process = start(path, gate=gate, quiet=False)
+    wait_until(lambda: n_rows(path) > 0)
+    path.unlink()
+    if replaced:
+        shutil.copy(undisturbed, path)
+    gate.touch()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    _, error, last = said.splitlines()
+    assert error.startswith("Error: The store x.sqlite was deleted or replaced while it was in use")
+    assert last.startswith("No cell is kept (")
+
+
+def test_a_store_deleted_after_the_last_cell_is_noticed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Store, "end_run", lambda store, run: store.path.unlink())
+    summary = run(tmp_path / "x.sqlite", json=True)
+    assert (summary.exit_code, summary.done, summary.lost) == (1, 0, True)
+    *_, error, end = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert "was deleted or replaced" in error["error"]
+    assert (end["cells_done"], end["exit_code"]) == (0, 1)
+
+
 def test_the_display_ends_whatever_happens(tmp_path, monkeypatch):
     recorder = Recorder()
     monkeypatch.setattr(runner, "make_display", lambda **_: recorder)
@@ -534,7 +561,8 @@ def test_quiet_prints_nothing(tmp_path, capfd):
     assert tuple(capfd.readouterr()) == ("", "")
 
 
-def test_json_lines_tell_start_tasks_and_end(tmp_path, capsys):
+def test_json_lines_tell_start_tasks_and_end(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ldsu.bench.display.Json.every", 3600.0)  # no line for the time that a slow machine takes
     run(tmp_path / "x.sqlite", fake_engine.experiment(data=("a",), repetitions=2), json=True)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events] == ["start", "task_done", "task_done", "end"]

@@ -41,6 +41,14 @@ def gram(model, X, Q):
     return np.vstack([Z, model.transform(Q)]) @ Z.T
 
 
+def test_more_neighbors_than_the_limit_are_left_to_the_exact_solver():
+    X = np.zeros((2002, 1))
+    with pytest.raises(ValueError, match=r"n_conditioning may be 2,000 at most, not 2,001\. Use solver='exact'\."):
+        LDSU(solver="sparse", n_conditioning=2001).fit(X)
+    few = LDSU(solver="sparse", n_conditioning=2001).fit(samples(20)[0])  # no more than there are others
+    assert few.feature_map_.n_conditioning == 19
+
+
 @pytest.mark.parametrize("n_landmarks", [0, 1, 10, 60, 80])
 @pytest.mark.parametrize("per_class", [0, 1, 4])
 def test_conditioned_on_everything_it_is_the_exact_solver_whatever_the_landmarks(n_landmarks, per_class):

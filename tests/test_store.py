@@ -433,6 +433,17 @@ def test_the_file_is_marked_and_uses_a_write_ahead_log(store):
         assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps the name of an open file")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_store_deleted_or_replaced_is_noticed_at_the_next_commit(store, replaced):
+    content = store.path.read_bytes()
+    store.path.unlink()
+    if replaced:
+        store.path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"x.sqlite was deleted or replaced .* Give the same command to start again\."):
+        store.begin_run("ldsu bench run", 1, 1)
+
+
 def test_a_full_disk_is_one_sentence_and_costs_the_batch_alone(store):
     store.add([a_row(k=k) for k in range(100)], 1)
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]

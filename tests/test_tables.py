@@ -468,3 +468,11 @@ def test_npz_holds_the_columns_and_nothing_else_whatever_their_names(tmp_path):
             "kwds": [0.5, 1.5],
             "größe (m)": [True, False],
         }
+
+
+def test_members_of_an_npz_file_are_no_paths(tmp_path):
+    columns = ["../../evil", "/etc/x", "C:\\x", "a/b", "a_b", "a:b", "nul\0x"]
+    write_columns({name: [number] for number, name in enumerate(columns)}, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as arrays:
+        assert arrays.files == [".._.._evil", "_etc_x", "C__x", "a_b", "a_b_", "a_b__", "nul_x"]
+        assert [int(arrays[name][0]) for name in arrays.files] == list(range(7))

@@ -226,6 +226,7 @@ def _singular(A: Any, error: Exception) -> ValueError:
 class TorchArrays(Arrays):
     """PyTorch on one device: a GPU, or "cpu" for trying the same code without one."""
 
+    n_jobs = 1
     block_bytes = 2**30
     columns = 4096
 

@@ -14,6 +14,7 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
 
 from ldsu.arrays import CPU, Arrays
+from ldsu.memory import require_memory
 
 KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
 GAMMA_KERNELS = ("rbf", "chi2", "poly")
@@ -66,6 +67,8 @@ class Kernel:
         if callable(self.name):
             K = _callable_matrix(self.name, dense(X), None if Y is None else dense(Y), self.params)
         else:
+            if scipy.sparse.issparse(X) and (Y is None or scipy.sparse.issparse(Y)):
+                X, Y = _without_empty_columns(X, Y)
             if self.name == "chi2":
                 X, Y = _counts(X), None if Y is None else _counts(Y)
             if self.name == "rbf":
@@ -262,7 +265,27 @@ def samples_memory(X: Any, kernel: Any) -> int:
 
 def dense(X: Any) -> np.ndarray:
     """X as a dense array, whatever it was."""
-    return X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
+    if not scipy.sparse.issparse(X):
+        return np.asarray(X)
+    n, d = X.shape
+    require_memory(
+        n * d * X.dtype.itemsize, f"A dense copy of a sparse X of {n:,} x {d:,}", "Use fewer rows or columns."
+    )
+    return X.toarray()
+
+
+def _without_empty_columns(X: Any, Y: Any) -> tuple[Any, Any]:
+    """X and Y (CSR) in the columns that one of them uses, where most are empty: SciPy takes memory for every column."""
+    parts = [X] if Y is None else [X, Y]
+    if X.shape[1] <= sum(part.nnz for part in parts):
+        return X, Y
+    used = np.unique(np.concatenate([part.indices for part in parts]))
+
+    def kept(part: Any) -> Any:
+        indices = np.searchsorted(used, part.indices).astype(part.indices.dtype)
+        return type(part)((part.data, indices, part.indptr), shape=(part.shape[0], max(used.size, 1)))
+
+    return kept(X), None if Y is None else kept(Y)
 
 
 def _counts(X: Any) -> np.ndarray:

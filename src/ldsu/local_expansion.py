@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.utils import gen_batches
 
 from ldsu.arrays import Arrays, arrays_on
 from ldsu.kernels import dense
 from ldsu.landmarks import landmark_features
+from ldsu.memory import require_memory
 from ldsu.neighbors import NeighborIndex
 from ldsu.precision import conditional
 
 # Samples farther out than this, in units of their spread, are taken for this far.
 FARTHEST = 1e15
+# A sample is conditioned on so many others at most: each costs a dense system of that size.
+MOST_CONDITIONING = 2000
 # New samples that are searched for and computed together.
 BATCH, BATCH_BYTES = 2**15, 2**29
 
@@ -78,9 +82,17 @@ class LocalExpansion:
     def __call__(self, X: Any) -> np.ndarray:
         """Features of the rows of X, shape (len(X), r), in its precision; in blocks."""
         arrays = arrays_on(self.device)
-        features = np.empty((X.shape[0], self.local.shape[1]), dtype=X.dtype)
+        n, r = X.shape[0], self.local.shape[1]
+        together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // self._row_bytes)
+        require_memory(
+            min(n, together) * self._row_bytes + n * r * X.dtype.itemsize,
+            f"Computing features of {n:,} row(s) from {self._n_near:,} neighbors each",
+            "Pass fewer rows at a time, or fit with a smaller n_conditioning.",
+            arrays.free_memory(),
+        )
+        features = np.empty((n, r), dtype=X.dtype)
         there = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
-        for rows in gen_batches(X.shape[0], max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
+        for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
             features[rows] = self._batch(dense(X[rows]), *there, arrays=arrays)
         return features
 
@@ -91,9 +103,7 @@ class LocalExpansion:
         new = arrays.put(samples)
         landmarks, C = arrays.put(self.landmarks, dtype), arrays.put(self.global_coefficients, dtype)
         P_new, _ = landmark_features(new, landmarks, self.transform, self.gamma, arrays)
-        # One more than training samples have: all of them where each of those has all others.
-        k = min(self.n_conditioning + 1, points.shape[0])
-        near = self.index.of(samples.astype(self.points.dtype, copy=False), k, points, arrays)
+        near = self.index.of(samples.astype(self.points.dtype, copy=False), self._n_near, points, arrays)
         features = arrays.zeros((samples.shape[0], local.shape[1]), dtype)
 
         def fill(block: slice) -> None:
@@ -106,5 +116,16 @@ class LocalExpansion:
                 P_new[block] @ C + (arrays.put(weights, dtype)[:, None] @ arrays.put(local[at], dtype))[:, 0]
             )
 
-        arrays.each(fill, samples.shape[0], (near.shape[1] + 1) * (X.shape[1] + P.shape[1] + local.shape[1]) * 8)
+        arrays.each(fill, samples.shape[0], self._row_bytes)
         return arrays.get(features)
+
+    @property
+    def _n_near(self) -> int:
+        """How many training samples N holds: one more than for those, and all where each of those has all others."""
+        return min(self.n_conditioning + 1, self.points.shape[0])
+
+    @property
+    def _row_bytes(self) -> int:
+        """What `_batch` takes for a row, most of it for the systems of `conditional`."""
+        s = self._n_near + 1
+        return 8 * (s * (self.points.shape[1] + self.P.shape[1] + self.local.shape[1]) + 4 * s * s)

@@ -187,7 +187,7 @@ class Json(Display):
         """Event ``end``."""
         self.say(
             "end",
-            **figures(progress),
+            **figures(progress) | {"cells_done": summary.done},
             cells_failed=summary.failed,
             interrupted=summary.interrupted,
             exit_code=summary.exit_code,
@@ -250,6 +250,8 @@ def elsewhere(progress: Progress) -> str:
 def closing(summary: Summary, path: Path) -> str:
     """How it went, and what to do now."""
     took = f"{summary.computed:,} computed in {in_words(summary.seconds)}"
+    if summary.lost:
+        return f"No cell is kept ({took})."
     if summary.interrupted:
         return (
             f"Interrupted with {summary.done:,} of {summary.total:,} cells in {path} ({took}). "

@@ -75,6 +75,8 @@ class Summary:
         How long it took.
     interrupted : bool
         Whether it was stopped by Ctrl-C or SIGTERM.
+    lost : bool
+        Whether the store was deleted or replaced meanwhile. `done` is 0 then.
     """
 
     done: int
@@ -84,6 +86,7 @@ class Summary:
     errors: tuple[str, ...]
     seconds: float
     interrupted: bool = False
+    lost: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -329,7 +332,7 @@ class _Session:
         store.clear_stale()  # of runs that were killed: nobody is left to count their dead
         self.run_id = store.begin_run(command, jobs, threads)
         self.progress = progress = Progress(state, jobs, failed_cells=failed)
-        interrupted = False
+        interrupted = lost = False
         try:
             self.display.start(whole, store.path, self.run_id, progress, threads)
             if kept:
@@ -353,8 +356,13 @@ class _Session:
                     store.clear_stale()
                     store.end_run(self.run_id)
                     self.settle()
+                try:
+                    store.require_there()
+                except StoreError as error:
+                    lost = True
+                    self.error(str(error))
             finally:
-                summary = self.summary(interrupted)
+                summary = self.summary(interrupted, lost)
                 self.display.end(progress, summary, store.path)
         return summary
 
@@ -401,15 +409,16 @@ class _Session:
                 failed += count.failed
         self.progress.failed_cells = failed
 
-    def summary(self, interrupted: bool) -> Summary:
+    def summary(self, interrupted: bool, lost: bool) -> Summary:
         return Summary(
-            done=self.progress.done,
+            done=0 if lost else self.progress.done,
             total=self.progress.total,
             computed=self.progress.computed,
             failed=self.progress.failed_cells,
             errors=tuple(self.progress.errors),
             seconds=self.progress.elapsed,
             interrupted=interrupted,
+            lost=lost,
         )
 
     # Workers

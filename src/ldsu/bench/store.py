@@ -162,6 +162,7 @@ class Store:
             address = f"{self.path.absolute().as_uri()}?{mode}"
             self._db = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
             try:
+                self._identity = self._found()
                 self._prepare(create)
             except BaseException:
                 self._db.close()
@@ -176,6 +177,22 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def require_there(self) -> None:
+        """Raise a `StoreError` if the path no longer leads to the open file, which SQLite writes to all the same."""
+        if self._found() != self._identity:
+            raise StoreError(
+                f"The store {self.path.name} was deleted or replaced while it was in use, and what was written to it "
+                "is lost. Give the same command to start again."
+            )
+
+    def _found(self) -> tuple[int, int] | None:
+        """What tells the file at the path from any other; None where there is none."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     # Set-up
 
@@ -235,6 +252,8 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
+            if what != "opened":
+                self.require_there()
             # Some errors of the module itself carry no name.
             name = getattr(error, "sqlite_errorname", "")
             if name == "SQLITE_NOTADB":
@@ -259,6 +278,7 @@ class Store:
             try:
                 yield
                 self._db.execute("COMMIT")
+                self.require_there()
             except BaseException:
                 # A full disk has already rolled it back.
                 if self._db.in_transaction:

@@ -97,8 +97,8 @@ def _run(experiment_file: Path, out: Path, jobs: int | None, talk: Talk) -> tupl
     experiment = load_experiment(experiment_file)
     store_path = out / "comparison.sqlite"
     done = runner.run(experiment, store_path, jobs=jobs, quiet=talk.silent, command=["ldsu", *sys.argv[1:]])
-    if done.exit_code == 130:
-        return 130, {}
+    if done.interrupted or done.lost:
+        return done.exit_code, {}
     with Store(store_path, create=False) as store:
         with talk.working("writing the report") as progress:
             written = report.write_report(experiment, store, out, progress=progress.stage)

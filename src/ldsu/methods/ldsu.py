@@ -97,8 +97,8 @@ class LDSU(KernelFeatures):
         is taken as global; the more, the more is left to neighbours. Less is better where neighbours are often of
         another class. None is ``n / 50,000``.
     n_conditioning : int, default=15
-        Of the sparse solver: nearest neighbours that a sample is conditioned on, at most. With n - 1 and small `nugget`
-        and `tol` the result is that of the exact solver.
+        Of the sparse solver: nearest neighbours that a sample is conditioned on, at most; no more than 2,000 where
+        there are as many. With n - 1 and small `nugget` and `tol` the result is that of the exact solver.
     nugget : float, default=0.01
         Of the sparse solver: noise of the kernel's local part, in units of k(x, x). More makes the linear solves faster
         where samples lie very close together.

@@ -121,11 +121,22 @@ def _check_method(model: Any, sizes: dict[str, int]) -> None:
     if kernel is None:
         if model.kernel != "rbf" or model.solver_ != "sparse":
             raise Refusal("is not a sound model: its feature map is not that of its kernel.")
+        _check_conditioning(model)
         return
     if kernel.name != model.kernel or model.coef_ is None:
         raise Refusal("is not a sound model: its feature map is not that of its kernel.")
     if kernel.name == "precomputed" and model.feature_map_.points.max(initial=-1) >= model.n_features_in_:
         raise Refusal("is not a sound model: it reads columns that its kernel matrix has not.")
+
+
+def _check_conditioning(model: Any) -> None:
+    """Refuse more neighbors than `fit` takes: features cost dense systems of that size."""
+    from ldsu.local_expansion import MOST_CONDITIONING
+
+    limit = min(model.n_conditioning, model.feature_map_.points.shape[0] - 1, MOST_CONDITIONING)
+    if model.feature_map_.n_conditioning > limit:
+        stored = shown(model.feature_map_.n_conditioning)
+        raise Refusal(f"is not a sound model: it conditions on {stored} neighbors, where {limit} is the limit.")
 
 
 def _check_enfs(model: Any, sizes: dict[str, int]) -> None:
@@ -300,7 +311,7 @@ SCHEMAS.update(
                 Field("counts", Optional(Record("Words"))),
                 Field("words", Records("Words")),
                 Field("notes", Texts()),
-                Field("first_index", Optional(Whole(low=0))),
+                Field("first_index", Optional(Whole(high=1))),
             ),
             constructed=True,
             check=_check_encoder,
@@ -380,7 +391,7 @@ SCHEMAS.update(
                 *_COLUMNS,
                 Field("classes_", Labels()),
                 Field("estimator_", Record(*LINEAR, "LDSUClassifier", "Pipeline", d="d", c="c")),
-                Field("_columns", Optional(Array("i", ("m",), low=0))),
+                Field("_columns", Optional(Array("i", ("d",), low=0))),
             ),
             probe=labelled_rows,
         ),

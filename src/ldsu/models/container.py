@@ -38,6 +38,8 @@ HEADER_BYTES = 2**26
 # Brackets, commas and colons of a header: each value parsed takes one, and up to 100 bytes of memory.
 HEADER_ITEMS = 10**6
 MOST_DIMENSIONS = 8
+# A dimension of an array without elements, in a file of fewer bytes.
+EMPTY_LENGTH = 2**16
 MOST_BYTES = 2**60
 NAME = re.compile(r"\w{1,80}(\.\w{1,80}){0,40}", re.ASCII)
 VERSION = re.compile(r"[\w.+-]{1,30}", re.ASCII)
@@ -325,6 +327,10 @@ def _entries(header: dict[str, Any], available: int) -> dict[str, Entry]:
         at = entry.stop
     if at != available:
         raise Refusal(f"is damaged: its arrays take {shown(at)} bytes, but it has {available:,} for them. {AGAIN}")
+    for name, entry in entries:
+        # Only an array without elements can: its length would be believed, and other arrays made as long.
+        if max(entry.shape, default=0) > max(available, EMPTY_LENGTH):
+            raise Refusal(f"is damaged: array {name} has no elements in shape {shown(str(entry.shape))}. {AGAIN}")
     return dict(entries)
 
 

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ldsu.memory import require_memory
 from ldsu.models.container import Entry, Refusal, shown
 from ldsu.models.schema import JSON, Kind, Reader, Writer, at, reference, wrong
 
 # Memory of an array of strings, in which each takes as much as the longest.
 TEXT_BYTES = 2**27
+# Letters that the type of labels keeps where none of them is so long: each prediction takes memory for all of them.
+SPARE_LETTERS = 256
 LABEL_DTYPES = (
     "int64",
     "int32",
@@ -134,15 +137,16 @@ class Number(Plain):
 
 @dataclass(frozen=True)
 class Whole(Plain):
-    """A whole number, at least `low`; with a symbol, the length that it stands for."""
+    """A whole number from `low` to `high`; with a symbol, the length that it stands for."""
 
     symbol: str = ""
     low: int = 0
+    high: int = 2**53 - 1
     wanted = "a whole number in its range"
 
     def holds(self, stored: JSON) -> bool:
         """Whether it is a whole number in its range."""
-        return type(stored) is int and self.low <= stored < 2**53
+        return type(stored) is int and self.low <= stored <= self.high
 
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> int:
         """The number, which agrees with other lengths of its symbol."""
@@ -375,9 +379,10 @@ class Labels:
         if not all(type(part) is needed for part in values):
             raise Refusal(f"is not a sound model: {at(place)} holds labels that are not of type {dtype}.")
         if dtype == "str":
-            if width * 4 * len(values) > TEXT_BYTES or width < max((len(part) for part in values), default=0):
+            longest = max(map(len, values), default=0)
+            if width * 4 * len(values) > TEXT_BYTES or width < longest:
                 raise Refusal(f"is not a sound model: {at(place)} holds labels of more letters than it says.")
-            labels = np.array(values, dtype=f"<U{max(width, 1)}")
+            labels = np.array(values, dtype=f"<U{max(1, min(width, max(longest, SPARE_LETTERS)))}")
         else:
             labels = np.array(values, dtype=np.dtype(dtype))
         if np.unique(labels).size != labels.size:
@@ -412,10 +417,10 @@ class Labelling:
         places = Array("i", (self.symbol,), low=0).load(stored["places"], place, reader, sizes)
         if places.max(initial=-1) >= labels.size:
             raise Refusal(f"is not a sound model: {at(place)} names labels that are not there.")
-        if labels.dtype.itemsize * places.size > 8 * TEXT_BYTES:
-            raise Refusal(
-                f"is not a sound model: {at(place)} would take {labels.dtype.itemsize * places.size:,} bytes."
-            )
+        needed = labels.dtype.itemsize * places.size
+        if needed > 8 * TEXT_BYTES:
+            raise Refusal(f"is not a sound model: {at(place)} would take {needed:,} bytes.")
+        require_memory(needed, f"{at(place)} of a model", "Close other programs, or use a larger machine.")
         of_rows: np.ndarray = labels[places]
         return of_rows
 

@@ -77,6 +77,8 @@ def load_probe(stored: JSON, reader: Reader) -> tuple[Any, dict[str, np.ndarray]
         raise wrong("the probe", stored, "rows and answers")
     sizes: dict[str, int] = {}
     rows = _ROWS.load(stored["rows"], "probe.rows", reader, sizes)
+    if sizes["q"] > PROBE_ROWS:
+        raise Refusal(f"is not a sound model: its probe has {sizes['q']} rows, where {PROBE_ROWS} is the limit.")
     answers = {}
     for name, answer in stored["answers"].items():
         answers[name] = _ANSWER.load(answer, f"probe.{shown(name)}", reader, {"q": sizes["q"]})

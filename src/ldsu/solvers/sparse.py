@@ -35,7 +35,7 @@ from ldsu.landmarks import (
     settle_n_directions,
     settle_n_landmarks,
 )
-from ldsu.local_expansion import LocalExpansion, in_units
+from ldsu.local_expansion import MOST_CONDITIONING, LocalExpansion, in_units
 from ldsu.neighbors import cliques, neighbor_index
 from ldsu.precision import conditioning_sets, random_ranks, residual_factor
 from ldsu.progress import Stages
@@ -76,6 +76,8 @@ def reason_against(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> 
         return "it has filter='tikhonov' and 'truncate', not 'heat'"
     if basis is not None:
         return "it does not use a basis"
+    if settings.n_conditioning > MOST_CONDITIONING:
+        return f"n_conditioning may be {MOST_CONDITIONING:,} at most, not {settings.n_conditioning:,}"
     return reason_against_pairs(X.shape[0], settings) if settings.filter == "truncate" else None
 
 

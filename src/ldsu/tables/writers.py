@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,12 +20,12 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npz")
 
 
 def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
-    """Write columns of equal length in the format that the file's ending names.
+    r"""Write columns of equal length in the format that the file's ending names.
 
     Parameters
     ----------
     columns : dict
-        Arrays, lists or pyarrow columns by name.
+        Arrays, lists or pyarrow columns by name. In .npz files ``/``, ``\\``, ``:`` in names become ``_``.
     path : Path or None
         None writes CSV to standard output.
     """
@@ -53,9 +54,20 @@ def _write_separated(columns: Mapping[str, Any], file: Any, separator: str) -> N
 def _write_npz(columns: Mapping[str, Any], file: IO[bytes]) -> None:
     # Not np.savez, which takes columns called "file" or "allow_pickle" for arguments of its own.
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, values in columns.items():
+        for name, values in zip(_member_names(columns), columns.values(), strict=True):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, _plain(values), allow_pickle=False)
+
+
+def _member_names(columns: Iterable[str]) -> list[str]:
+    """Names that lead out of no folder when an archive is unpacked, each once."""
+    names: dict[str, None] = {}
+    for column in columns:
+        name = re.sub(r"[/\\:\0]", "_", column)
+        while name in names:
+            name += "_"
+        names[name] = None
+    return list(names)
 
 
 def _listed(values: Any) -> Any:

@@ -79,8 +79,8 @@ def render_page(
         figures="\n".join(_figure(figure, first) for figure in drawn),
         pictures=_pictures(pictures, missing),
         failures=_failures(summary),
-        # "</script" inside a text must not end the element.
-        data=json.dumps(list(pictures), separators=(",", ":")).replace("</", "<\\/"),
+        # Neither "</script" nor "<!--<script" inside a text may change where the element ends.
+        data=json.dumps(list(pictures), separators=(",", ":")).replace("<", "\\u003c"),
         css=_part("page.css"),
         js=_part("page.js"),
     )

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -171,7 +173,7 @@ def _json(values: list[Any]) -> str:
 
 def markdown(summary: Summary, drawn: Sequence[Figure]) -> str:
     """The whole report as Markdown, figures as tables."""
-    parts = [f"# {summary.experiment.title}", summary.experiment.description]
+    parts = [f"# {_md(summary.experiment.title)}", _md(summary.experiment.description)]
     parts += [f"> **Note.** {_md(sentence)}" for sentence in summary.warnings()]
     parts.append("\n".join(f"- {name}: {_md(text)}" for name, text in facts(summary)))
     for metric, selection in (("map", "oracle"), ("map", "honest"), ("accuracy", "oracle"), ("accuracy", "honest")):
@@ -191,8 +193,8 @@ def markdown(summary: Summary, drawn: Sequence[Figure]) -> str:
     for figure in drawn:
         tables = [panel for panel in figure.panels if panel.rows]
         if tables or not figure.panels:
-            parts += [f"## {figure.title}", figure.caption]
-            parts += [f"**{panel.title}**\n\n{md_table(panel.header, panel.rows)}" for panel in tables]
+            parts += [f"## {_md(figure.title)}", _md(figure.caption)]
+            parts += [f"**{_md(panel.title)}**\n\n{md_table(panel.header, panel.rows)}" for panel in tables]
     if summary.failures:
         parts.append("## Failures")
         rows = [[data, method, error, str(count)] for (data, method, error), count in first_failures(summary)]
@@ -293,7 +295,8 @@ def md_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _md(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """A text on one line that Markdown reads as neither HTML, link nor image."""
+    return " ".join(re.sub(r"[\\|\[]", r"\\\g<0>", escape(text, quote=False)).splitlines())
 
 
 def _md_entry(entry: Entry | None) -> str:
