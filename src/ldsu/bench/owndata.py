@@ -163,14 +163,14 @@ def _is_data_of(plan: Comparison, path: Path) -> bool:
 
 
 def write_comparison(plan: Comparison, folder: Path) -> Path:
-    """Write the experiment file, which is returned, and the data; results of another comparison are deleted."""
+    """Write the data and the experiment file, which is returned; results of another comparison are deleted."""
     if conflicting_file(plan, folder) is not None:
         for ending in ("", "-wal", "-shm"):
             (folder / f"{STORE}{ending}").unlink(missing_ok=True)
+    write_data(folder / "data.npz", plan.X, plan.y, plan.classes, plan.image_shape)
     path = folder / "comparison.toml"
     with replacing(path, "w", encoding="utf-8") as file:
         file.write(_experiment_text(plan))
-    write_data(folder / "data.npz", plan.X, plan.y, plan.classes, plan.image_shape)
     return path
 
 
