@@ -67,14 +67,26 @@ def test_help_and_version_answer_without_the_numerical_libraries():
     assert done.stdout.startswith(f"ldsu {ldsu.__version__}\n")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [[], ["bench"], *(["bench", name] for name in ("run", "status", "merge", "export", "report")), ["data"]],
-)
-def test_every_command_has_help(command):
+def commands(group=cli, path=()):
+    """The words of every command and group."""
+    yield path
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize("command", [*commands()], ids=" ".join)
+def test_every_command_has_help_without_marks_that_click_should_have_read(command):
     result = call(*command, "--help")
     assert result.exit_code == 0
     assert "Usage: ldsu" in result.output
+    assert "\\b" not in result.output
+    assert "\b" not in result.output
+
+
+def test_the_help_of_predict_has_a_line_for_each_column_of_the_output():
+    lines = [line.strip() for line in call("predict", "--help").output.splitlines()]
+    for name in ("row", "label", "probability", "confidence", "runner_up", "familiarity"):
+        assert any(line.startswith(f"{name}  ") for line in lines), name
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
@@ -182,10 +194,51 @@ def test_stores_of_other_machines_are_merged_and_the_status_is_right(folder):
 
 
 def test_rows_are_exported(half_done):
-    assert call("bench", "export", "small", "-o", "out/rows.csv").output == "1 rows in out/rows.csv\n"
-    with Path("out/rows.csv").open() as file:
+    assert call("bench", "export", "small", "-o", "rows.csv").output == "1 rows in rows.csv\n"
+    with Path("rows.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["data"], row["method"], row["error"]) == ("digits", "KPCA", "no score")
+
+
+def test_rows_and_reports_replace_only_what_they_may(half_done):
+    Path("rows.csv").write_text("mine")
+    Path("report").mkdir()
+    Path("report/index.html").write_text("mine")
+    export, report = ("bench", "export", "small", "-o", "rows.csv"), ("bench", "report", "small", "--out", "report")
+    for command, kept in ((export, Path("rows.csv")), (report, Path("report/index.html"))):
+        refused = call(*command)
+        assert refused.exit_code == 2
+        assert f"{kept} exists" in refused.output
+        assert "--force" in refused.output
+        assert kept.read_text() == "mine"
+        done = call(*command, "--force")
+        assert done.exit_code == 0, done.output
+        assert kept.read_text() != "mine"
+    assert call(*report).exit_code == 0  # its own report is written again without a question
+    nowhere = call("bench", "report", "small", "--out", "no/such/report")
+    assert nowhere.exit_code == 1
+    assert "no/such does not exist" in nowhere.output
+    assert not Path("no").exists()
+
+
+def test_a_run_on_a_device_that_is_not_there_ends_before_it_begins(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    refused = call("bench", "run", "small", "--device", "cuda")
+    assert refused.exit_code == 2
+    assert "pip install 'ldsu[gpu]'" in refused.output
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_names_that_standard_output_cannot_encode_do_not_end_a_command(folder, encoding):
+    name = "gr\xf6\xdfe \u03bc.sqlite"
+    with Store(name) as store:
+        store.bind("small", EXPERIMENT, {})
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "LC_ALL": "C.UTF-8"}
+    for command in (["status", "--store", name], ["export", "small", "--store", name, "-o", "\u03bc.csv"]):
+        words = [sys.executable, "-m", "ldsu", "bench", *command]
+        done = subprocess.run(words, capture_output=True, timeout=120, env=environment)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_status_shows_cells_failures_and_what_is_running(half_done):

@@ -3,9 +3,11 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,14 @@ from ldsu.cli import cli
 from ldsu.tables.readers import read_table
 
 COLOURS = ("red", "green", "blue")
+NEW = ("-o", "m.ldsu")
+# Commands by the file that each writes.
+WRITERS = {
+    "m.ldsu": ["fit", "things.csv", "--label", "colour"],
+    "l.csv": ["predict", "things.ldsu", "new.csv"],
+    "f.npy": ["transform", "things.ldsu", "new.csv"],
+    "m.onnx": ["export", "things.ldsu"],
+}
 
 
 def call(*arguments):
@@ -75,7 +85,8 @@ def test_fit_says_what_it_will_do_and_what_it_did(folder):
     assert "scaled by its own deviation" in said
     assert "a column for each level; 3 levels" in said
     assert "rbf kernel, exact solver; " in said
-    assert "labels left out are foretold with accuracy" in said
+    assert "leave-one-out accuracy on your labels: " in said
+    assert "contains the training rows and is readable only by you" in said
     assert f"ldsu predict {folder / 'things.ldsu'}" in said
 
 
@@ -205,7 +216,7 @@ def test_a_dry_run_writes_nothing(here):
 def test_json_is_one_object_and_quiet_is_silence(here):
     quiet = call("fit", here / "things.csv", "--label", "colour", "-o", "m.ldsu", "--quiet")
     assert (quiet.exit_code, quiet.output) == (0, "")
-    spoken = call("fit", here / "things.csv", "--label", "colour", "-o", "m.ldsu", "--json")
+    spoken = call("fit", here / "things.csv", "--label", "colour", "-o", "m.ldsu", "--json", "--force")
     summary = json.loads(spoken.stdout)
     assert summary["bytes"] == Path("m.ldsu").stat().st_size
     assert summary["labelled"] == {"blue": 4, "green": 4, "red": 4}
@@ -214,21 +225,25 @@ def test_json_is_one_object_and_quiet_is_silence(here):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fit", "things.csv", "--label", "color"], "things.csv has no column 'color'. Did you mean 'colour'?"),
-        (["fit", "things.csv"], "does not say which column holds the labels"),
+        (["fit", "things.csv", "--label", "color", *NEW], "things.csv has no column 'color'. Did you mean 'colour'?"),
+        (["fit", "things.csv", *NEW], "does not say which column holds the labels"),
         (["fit", "nothing.csv", "--label", "y"], "nothing.csv"),
         (["fit", "bad.csv", "--label", "colour"], "bad.csv"),
-        (["fit", "things.csv", "--label", "colour", "--number", "shape"], "line 2, column 'shape'"),
-        (["fit", "things.csv", "--label", "colour", "--text", "shape", "--ignore", "shape"], "said to be two things"),
-        (["fit", "things.csv", "--label", "colour", "-o", "things.csv"], "exists and is no .ldsu file"),
+        (["fit", "things.csv", "--label", "colour", "--number", "shape", *NEW], "line 2, column 'shape'"),
+        (["fit", "things.csv", "--label", "colour", "--text", "shape", "--ignore", "shape", *NEW], "has two options"),
+        (["fit", "things.csv", "--label", "colour", "-o", "things.csv", "--force"], "exists and is not a .ldsu file"),
         (["predict", "things.ldsu", "new.csv", "-o", "out.xlsx"], "has no known ending"),
         (["predict", "things.ldsu", "new.csv", "--json"], "name a file for the rows"),
         (["predict", "things.csv", "new.csv"], "is not an ldsu model"),
+        (["predict", "new.csv", "things.ldsu"], "Give the model first: ldsu predict things.ldsu new.csv"),
+        (["transform", "new.csv", "things.ldsu"], "Give the model first: ldsu transform things.ldsu new.csv"),
+        (["transform", "things.ldsu", "new.csv", "-o", "f.npy", "--keep", "size"], "--keep needs an output in CSV"),
+        (["transform", "things.ldsu", "new.csv", "-o", "f.csv", "--keep", "sise"], "Did you mean 'size'?"),
         (["predict", "things.ldsu", "truth.txt"], "lacks 'size', 'weight', 'shape'"),
         (["predict", "things.ldsu", "new.csv", "--keep", "sise"], "Did you mean 'size'?"),
-        (["predict", "things.ldsu", "new.csv", "-o", "new.csv"], "would be written over"),
-        (["export", "things.ldsu", "-o", "things.ldsu"], "would be written over"),
-        (["fit", "things.csv", "--label", "colour", "--ignore", "colour"], "is the column of labels"),
+        (["predict", "things.ldsu", "new.csv", "-o", "new.csv", "--force"], "is an input of this command"),
+        (["export", "things.ldsu", "-o", "things.ldsu", "--force"], "is an input of this command"),
+        (["fit", "things.csv", "--label", "colour", "--ignore", "colour", *NEW], "is the column of labels"),
         (["predict", "nothing.ldsu", "new.csv"], "nothing.ldsu"),
         (["inspect", "new.csv"], "is not an ldsu model"),
         (["export", "new.csv", "-o", "x.onnx"], "is not an ldsu model"),
@@ -244,6 +259,144 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(folder, monkeypatc
     assert done.output.startswith("Error: ")
     assert done.output.count("\n") == 1
     assert {name: (folder / name).stat().st_mtime_ns for name in os.listdir(folder)} == before
+
+
+@pytest.fixture
+def copies(here):
+    """Copies of the table, the new rows and the model in an empty folder."""
+    for name in ("things.csv", "new.csv", "things.ldsu"):
+        shutil.copy(here / name, name)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_an_existing_output_is_refused_before_the_work_and_replaced_by_force(copies, name, monkeypatch):
+    if name.endswith("onnx"):
+        pytest.importorskip("onnx", reason="onnx is not installed")
+    Path(name).write_text("mine")
+    with monkeypatch.context() as patched:
+        for work in ("ldsu.tables.readers.read_table", "ldsu.models.load_model"):
+            patched.setattr(work, lambda *_, **__: pytest.fail("it began to work"))
+        done = call(*WRITERS[name], "-o", name)
+    assert done.exit_code == 2
+    assert done.output == f"Error: {name} exists. Choose another name, or replace it with --force.\n"
+    assert Path(name).read_text() == "mine"
+    assert call(*WRITERS[name], "-o", name, "-q", "-f").exit_code == 0
+    assert Path(name).read_bytes() != b"mine"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_a_user_at_a_terminal_is_asked_before_an_output_is_replaced(copies, answer, code):
+    Path("l.csv").write_text("mine")
+    master, slave = os.openpty()
+    try:
+        os.write(master, f"{answer}\n".encode())
+        done = subprocess.run(
+            [sys.executable, "-m", "ldsu", *WRITERS["l.csv"], "-o", "l.csv"],
+            stdin=slave,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert "l.csv exists. Replace it? [y/N]" in done.stderr
+    assert done.returncode == code, done.stderr
+    assert (Path("l.csv").read_text() == "mine") == (answer == "n")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_an_output_in_a_folder_that_is_not_there_is_refused_and_no_folder_is_made(copies, name):
+    done = call(*WRITERS[name], "-o", Path("nowhere", "else", name))
+    assert done.exit_code == 1
+    assert f"{Path.cwd() / 'nowhere' / 'else'} does not exist). Create the folder first" in done.output
+    assert not Path("nowhere").exists()
+
+
+def test_without_onnx_the_export_names_the_extra_before_the_work(copies, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.setattr("ldsu.models.load_model", lambda *_, **__: pytest.fail("it began to work"))
+    done = call("export", "things.ldsu", "-o", "m.onnx")
+    assert done.exit_code == 1
+    assert done.output.count("\n") == 1
+    assert "pip install 'ldsu[onnx]'" in done.output
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_device_that_is_not_there_is_refused_before_the_work(copies, installed, monkeypatch):
+    torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
+    monkeypatch.setitem(sys.modules, "torch", torch if installed else None)
+    monkeypatch.setattr("ldsu.tables.readers.read_table", lambda *_, **__: pytest.fail("it began to work"))
+    done = call(*WRITERS["m.ldsu"], "-o", "m.ldsu", "--device", "cuda")
+    assert done.exit_code == 2
+    assert done.output.count("\n") == 1
+    assert ("finds no CUDA device" if installed else "pip install 'ldsu[gpu]'") in done.output
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_warned_of"),
+    [
+        ([str(i * i) for i in range(40)], True),
+        ([f"{i / 7:.3f}" for i in range(40)], True),
+        ([str(i + 1) for i in range(40)], False),
+        ([f"class {i}" for i in range(40)], False),
+        ([str(1 + i / 3)[:3] for i in range(12)], False),
+    ],
+    ids=["whole numbers", "fractions", "numbers of classes", "names", "a few grades"],
+)
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_labels_that_look_like_a_quantity_are_warned_of(here, command, labels, is_warned_of):
+    rows = [[f"{i % 11}.5", f"{i % 7}", labels[i % len(labels)] if i < 160 else ""] for i in range(240)]
+    write_csv("quantity.csv", rows, ("a", "b", "target"))
+    done = call(command, "quantity.csv", "--label", "target", "--dry-run", "--json")
+    assert done.exit_code == 0, done.output
+    assert ("is regression, which is not supported" in done.stderr) == is_warned_of
+
+
+def test_a_label_column_with_a_number_for_every_row_is_refused_with_a_hint_at_regression(here):
+    write_csv("quantity.csv", [[f"{i % 11}.5", f"{i}.25"] for i in range(60)], ("a", "target"))
+    done = call("fit", "quantity.csv", "--label", "target")
+    assert done.exit_code == 2
+    assert "60 different labels in 60 labelled rows. If 'target' is a quantity, this is regression" in done.output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_files_with_training_rows_are_readable_by_their_owner_alone_and_say_so(copies):
+    before = os.umask(0o022)
+    try:
+        for name in ("m.ldsu", "m.onnx"):
+            if name.endswith("onnx"):
+                pytest.importorskip("onnx", reason="onnx is not installed")
+            said = call(*WRITERS[name], "-o", name).output
+            assert "contains the training rows and is readable only by you" in said
+            assert Path(name).stat().st_mode & 0o777 == 0o600
+            Path(name).chmod(0o644)
+            said = call(*WRITERS[name], "-o", name, "--force").output
+            assert f"is readable by others (change that with: chmod 600 {name})" in said
+            assert Path(name).stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_rows_on_standard_output_are_utf8_whatever_it_is_set_to(here, encoding):
+    names = ["gr\xf6\xdfe", "\u03bc", "\u4e2d"]
+    rows = [[f"{i % 3}.{i % 10}", f"{i % 7}", names[i % 3] if i < 15 else ""] for i in range(60)]
+    with Path("names.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["a", "b", names[1]], *rows])
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "LC_ALL": "C.UTF-8"}
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "ldsu", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, timeout=120, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("fit", "names.csv", "--label", names[1], "-o", "n.ldsu")
+    run("predict", "n.ldsu", "names.csv", "-o", "l.csv", "--keep-all")
+    assert run("predict", "n.ldsu", "names.csv", "--keep-all") == Path("l.csv").read_bytes()
+    assert b"n.ldsu" in run("inspect", "n.ldsu")
 
 
 def test_a_model_saved_from_python_is_not_taken_for_a_tables(here):
@@ -315,6 +468,26 @@ def test_compare_writes_a_report_of_all_methods(here):
     status = call("bench", "status", out / "comparison.toml", "--store", out / "comparison.sqlite", "--json")
     (row,) = json.loads(status.output)
     assert row["done"] == row["total"]
+    check_that_a_comparison_is_continued_or_replaced(here, out)
+
+
+def check_that_a_comparison_is_continued_or_replaced(here, out):
+    same = ("compare", here / "things.csv", "--label", "colour", "--repetitions", "2", "--jobs", "1", "-q")
+    store = (out / "comparison.sqlite").stat().st_ino
+    assert call(*same).exit_code == 0  # all is computed already
+    assert (out / "comparison.sqlite").stat().st_ino == store
+    table = (here / "things.csv").read_text().replace("round", "square", 1)
+    Path("things.csv").write_text(table)
+    other = ("compare", "things.csv", *same[2:])
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.suffix != ".sqlite"}
+    refused = call(*other)
+    assert refused.exit_code == 2
+    assert f"Error: {out / 'data.npz'} exists and is not of this comparison." in refused.output
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.suffix != ".sqlite"} == before
+    done = call(*other, "--force")
+    assert done.exit_code == 0, done.output
+    assert (out / "data.npz").read_bytes() != before["data.npz"]
+    assert (out / "data.npz").stat().st_mode & 0o077 == 0 or os.name != "posix"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps the name of an open file")

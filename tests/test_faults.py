@@ -223,7 +223,8 @@ def work():
 @pytest.mark.parametrize("times", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_predictions_killed_while_they_are_written_are_the_old_ones_or_the_new_ones(times, own, tmp_path):
     output = tmp_path / "out" / "labels.csv"
-    arguments = ["predict", str(own / "model.ldsu"), str(own / "table.csv"), "-o", str(output), "--keep-all", "-q"]
+    output.parent.mkdir()
+    arguments = ["predict", str(own / "model.ldsu"), str(own / "table.csv"), "-o", str(output), "--keep-all", "-qf"]
     assert call(*arguments).exit_code == 0
     new = output.read_bytes()
     output.write_text("old\n")
@@ -299,6 +300,18 @@ def test_a_file_is_as_private_as_the_user_wants_it(tmp_path):
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
 
 
+def test_a_private_file_is_readable_by_its_owner_alone_unless_it_replaces_another(tmp_path):
+    path, before = tmp_path / "x", os.umask(0o022)
+    try:
+        for mode in (0o600, 0o640):
+            with replacing(path, private=True) as file:
+                assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600  # while it is written, too
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+            path.chmod(0o640)
+    finally:
+        os.umask(before)
+
+
 def test_a_pipe_is_written_and_stays_a_pipe(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -364,13 +377,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(name, own, small_di
     output.write_bytes(b"old")
     fill(small_disk, leave=8192)
     command = [part.format(own=own) for part in WRITERS[name]]
-    said = refusal(call(*command, "-o", output, "-q"))
+    said = refusal(call(*command, "-o", output, "-qf"))
     assert f"{output} cannot be written (No space left on device)" in said
     assert "Free some space, or choose a folder on another disk." in said
     assert output.read_bytes() == b"old"
     assert files_in(small_disk) == sorted([name, "filler"])
     (small_disk / "filler").unlink()
-    assert call(*command, "-o", output, "-q").exit_code == 0
+    assert call(*command, "-o", output, "-qf").exit_code == 0
     assert output.stat().st_size > 8192
 
 
@@ -563,14 +576,16 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(name, own, 
     def too_late(*_, **__):
         raise AssertionError("it began to work")
 
-    if not name.endswith("onnx"):
-        monkeypatch.setattr("ldsu.tables.readers.read_table", too_late)
-        monkeypatch.setattr("ldsu.models.load_model", too_late)
+    monkeypatch.setattr("ldsu.tables.readers.read_table", too_late)
+    monkeypatch.setattr("ldsu.models.load_model", too_late)
     command = [part.format(own=own) for part in WRITERS[name]]
-    for output in (read_only / name, read_only / "new" / "folder" / name):
-        said = refusal(call(*command, "-o", output, "-q"))
-        assert f"{output} cannot be written (" in said
-        assert "Choose a folder that can be written." in said
+    for folder, advice in (
+        (read_only, "Choose a folder that can be written."),
+        (read_only / "new", f"(the folder {read_only / 'new'} does not exist). Create the folder first"),
+    ):
+        said = refusal(call(*command, "-o", folder / name, "-q"))
+        assert f"{folder / name} cannot be written (" in said
+        assert advice in said
     assert files_in(read_only) == []
 
 
@@ -580,7 +595,8 @@ def test_a_folder_below_a_file_is_refused_in_one_sentence(own, tmp_path):
     assert f"({tmp_path / 'file'} is no folder). Choose a folder" in said
     with pytest.raises(WriteError, match="cannot be written"), replacing(tmp_path / "file" / "x"):
         pass
-    require_writable(tmp_path / "a" / "b" / "c")
+    with pytest.raises(WriteError, match="does not exist"):
+        require_writable(tmp_path / "a" / "b" / "c")
     assert files_in(tmp_path) == ["file"]
 
 
@@ -718,8 +734,10 @@ def check_interrupted(outcomes):
 @pytest.mark.parametrize("command", ["fit", "predict"])
 def test_a_signal_at_any_moment_ends_with_code_130_and_nothing_half_written(command, times, own, tmp_path):
     output = tmp_path / "out" / ("m.ldsu" if command == "fit" else "l.csv")
+    output.parent.mkdir()
     first = ["fit", own / "table.csv", "--label", "kind"] if command == "fit" else ["predict", own / "model.ldsu"]
-    arguments = [*map(str, first), *([str(own / "table.csv")] if command == "predict" else []), "-o", str(output), "-q"]
+    tables = [str(own / "table.csv")] if command == "predict" else []
+    arguments = [*map(str, first), *tables, "-o", str(output), "-qf"]
     look = f"""
 assert [path.name for path in Path({str(output.parent)!r}).iterdir()] == [{output.name!r}]
 """

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.linear_model import RidgeClassifier
 
-from ldsu import LDSU, METHODS, EnFS, LDSUClassifier
+from ldsu import LDSU, METHODS, BlockScaler, EnFS, KernelBasis, LabelledOnly, LDSUClassifier
 
 RNG = np.random.default_rng(0)
 SETTINGS = [
@@ -90,6 +91,32 @@ def test_nan_and_infinity_are_refused(method, bad):
         clone(method).fit(X, labels(20))
     with pytest.raises(ValueError, match=r"NaN|infinity"):
         features_or_scores(model, X)
+
+
+@pytest.mark.parametrize("method", [*SETTINGS, BlockScaler(), LabelledOnly(RidgeClassifier())], ids=repr)
+def test_masked_samples_are_refused_like_missing_ones(method):
+    X = np.ma.masked_array(RNG.standard_normal((20, 3)))
+    model = clone(method).fit(X, labels(20))  # without a masked entry it is an array like any other
+    X[3, 1] = np.ma.masked
+    with pytest.raises(ValueError, match="X is a masked array with 1 masked entries, which are missing values"):
+        clone(method).fit(X, labels(20))
+    if not isinstance(model, LabelledOnly):  # whose prediction is scikit-learn's
+        with pytest.raises(ValueError, match="1 masked entries"):
+            features_or_scores(model, X)
+
+
+def test_a_basis_of_masked_samples_is_refused():
+    X = np.ma.masked_invalid([[0.0, 1.0], [np.nan, 2.0], [3.0, 1.0]])
+    with pytest.raises(ValueError, match="1 masked entries"):
+        KernelBasis.from_data(X)
+
+
+@pytest.mark.parametrize("method", [LDSU(), EnFS(), LDSUClassifier()], ids=repr)
+def test_masked_labels_are_no_labels(method):
+    X, y = RNG.standard_normal((20, 3)), labels(20)
+    wrong = np.ma.masked_array(np.where(y < 0, 0, y), y < 0)
+    expected = features_or_scores(clone(method).fit(X, y), X)
+    np.testing.assert_array_equal(features_or_scores(clone(method).fit(X, wrong), X), expected)
 
 
 @every_setting

@@ -5,7 +5,7 @@ import pytest
 
 from ldsu import encode_labels, unlabelled_mask
 
-HOLES = {
+MISSING = {
     "ints": np.array([3, -1, 5, 3]),
     "floats with NaN": np.array([3.0, np.nan, 5.0, 3.0]),
     "floats with -1": np.array([3.0, -1.0, 5.0, 3.0]),
@@ -20,19 +20,36 @@ HOLES = {
     "pandas nullable boolean": pd.Series([False, None, True, False], dtype="boolean"),
     "polars strings": pl.Series(["a", None, "b", "a"]),
     "polars ints": pl.Series([3, None, 5, 3]),
+    "list with an empty string": ["a", "", "b", "a"],
+    "strings with a blank one": np.array(["a", " \t", "b", "a"]),
+    "bytes with an empty one": np.array([b"a", b"", b"b", b"a"]),
+    "objects with a blank string": np.array(["a", "  ", "b", "a"], dtype=object),
+    "pandas strings with an empty one": pd.Series(["a", "", "b", "a"], dtype="string"),
+    "masked ints": np.ma.masked_array([3, 9, 5, 3], [False, True, False, False]),
+    "masked floats": np.ma.masked_array([3.0, 5.0, 5.0, 3.0], [False, True, False, False]),
+    "masked strings": np.ma.masked_array(["a", "b", "b", "a"], [False, True, False, False]),
+    "masked booleans": np.ma.masked_array([False, True, True, False], [False, True, False, False]),
 }
 
 
-@pytest.mark.parametrize("y", HOLES.values(), ids=HOLES.keys())
-def test_every_kind_of_hole_is_read_alike(y):
+@pytest.mark.parametrize("y", MISSING.values(), ids=MISSING.keys())
+def test_every_kind_of_missing_label_is_read_alike(y):
     codes, classes = encode_labels(y, 4)
     assert codes.tolist() == [0, -1, 1, 0]
     assert len(classes) == 2
     assert unlabelled_mask(y).tolist() == [False, True, False, False]
 
 
-@pytest.mark.parametrize("y", [[True, False, True], np.array(["x", "-1", ""]), ["x", "-1", ""]])
-def test_booleans_and_strings_are_labels_whatever_they_say(y):
+@pytest.mark.parametrize(
+    "y",
+    [
+        [True, False, True],
+        np.array(["x", "-1", "nan"]),
+        ["x", "-1", "None"],
+        np.ma.masked_array([1, 2, 3]),
+    ],
+)
+def test_booleans_and_strings_that_are_not_blank_are_labels_whatever_they_say(y):
     assert not unlabelled_mask(y).any()
     assert encode_labels(y, 3)[0].min() == 0
 

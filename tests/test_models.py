@@ -320,8 +320,8 @@ def test_writer_that_dies_half_way_leaves_the_old_file(tmp_path, blobs, monkeypa
     before = path.read_bytes()
 
     @contextmanager
-    def failing(path, mode="wb"):
-        with replacing(path, mode) as file:
+    def failing(path, **options):
+        with replacing(path, **options) as file:
             written = []
 
             class Full:

@@ -37,6 +37,17 @@ def write_stream(path, frame=FRAME):
         writer.write_table(frame)
 
 
+def write_excel(path, sheets):
+    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed")
+    workbook = openpyxl.Workbook()
+    workbook.remove(workbook.active)
+    for name, rows in sheets.items():
+        sheet = workbook.create_sheet(name)
+        for row in rows:
+            sheet.append(list(row))
+    workbook.save(path)
+
+
 WRITERS = {
     "comma.csv": lambda path: path.write_bytes(CSV),
     "gzip.csv.gz": lambda path: path.write_bytes(gzip.compress(CSV)),
@@ -58,6 +69,9 @@ WRITERS = {
     "lz4.feather": lambda path: feather.write_feather(FRAME, str(path)),
     "plain.arrow": lambda path: feather.write_feather(FRAME, str(path), compression="uncompressed"),
     "stream.arrows": write_stream,
+    "sheet.xlsx": lambda path: write_excel(
+        path, {"Sheet": [["x", "k", "w"], *zip(X[:, 0].tolist(), Y.tolist(), WORDS, strict=True)]}
+    ),
 }
 
 
@@ -88,7 +102,119 @@ def columns(table):
     return table.frame.to_pydict()
 
 
+# ---------------------------------------------------------------- Excel
+
+
+def test_first_sheet_is_read_as_the_same_table_in_csv(tmp_path, read):
+    rows = [
+        ["when", "size", "n", "flag", "word", "text"],
+        [datetime(2026, 1, 31), 0.1, 5, True, "a", "one\r\ntwo"],
+        [],
+        [datetime(2026, 2, 1, 17, 5), 1e-300, -7, False, None, 'say "so", she'],
+        [None, "#DIV/0!", None, None, " b ", None, None],
+    ]
+    write_excel(tmp_path / "t.xlsx", {"first": rows, "second": [["other"], [1]]})
+    table = read_table(tmp_path / "t.xlsx")
+    text = (
+        'when,size,n,flag,word,text\n2026-01-31,0.1,5,true,a,"one\ntwo"\n'
+        '2026-02-01 17:05:00,1e-300,-7,false,,"say ""so"", she"\n,,,,b,\n'
+    )
+    assert columns(table) == columns(read("t.csv", text))
+    assert list(table.lines) == [2, 4, 5]
+    assert table.notes == ("Read the first of 2 sheets, 'first'.",)
+    assert table.place(1, "n") == "t.xlsx, line 4, column 'n'"
+
+
+def test_workbook_is_known_by_its_content_too(written, tmp_path):
+    path = written("sheet.xlsx").rename(tmp_path / "sheet.zip")
+    assert columns(read_table(path))["k"] == [str(k) for k in Y]
+
+
+def test_without_openpyxl_the_message_names_the_extra_and_another_way(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(ImportError, match=r"pip install 'ldsu\[excel\]', or save the sheet as CSV"):
+        read_table(tmp_path / "t.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("old.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "Save its sheet as .xlsx without a password"),
+        ("locked.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "Save its sheet as .xlsx without a password"),
+        ("text.xlsx", b"a,b\n1,2\n", "named like an Excel file"),
+    ],
+)
+def test_spreadsheets_that_are_not_read_say_how_to_save_them(read, name, content, part):
+    assert part in refusal(read, name, content)
+
+
+def hostile_workbook(path, rows, **parts):
+    """A sound workbook whose rows, and other parts, are replaced."""
+    write_excel(path, {"Sheet": [["a", "b"], [1, 2]]})
+    with zipfile.ZipFile(path) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    sheet = found["xl/worksheets/sheet1.xml"]
+    start, end = sheet.index(b"<sheetData>") + 11, sheet.index(b"</sheetData>")
+    found["xl/worksheets/sheet1.xml"] = sheet[:start] + rows.encode() + sheet[end:]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (found | parts).items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_rows_without_end_are_not_waited_for(tmp_path):
+    row = '<row r="{}"><c t="inlineStr"><is><t>x</t></is></c></row>'
+    path = hostile_workbook(tmp_path / "t.xlsx", row.format(1) + row.format(2) + row.format(10**15))
+    assert columns(read_table(path)) == {"x": ["x"]}
+
+
+def test_rows_that_unpack_into_very_many_cells_stop_before_they_fill_the_memory(tmp_path, monkeypatch):
+    path = hostile_workbook(tmp_path / "t.xlsx", "<row><c r='XFD1'><v>1</v></c></row>" * 500)
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**28)
+    with pytest.raises(MemoryError, match=r"Reading t\.xlsx"):
+        read_table(path)
+
+
+def test_parts_that_unpack_into_more_than_the_memory_are_refused_before(tmp_path, monkeypatch):
+    path = hostile_workbook(tmp_path / "t.xlsx", "<row/>", **{"xl/styles.xml": bytes(2**22)})
+    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**28)
+    with pytest.raises(MemoryError, match=r"Reading t\.xlsx"):
+        read_table(path)
+
+
+def test_entities_of_entities_are_refused(tmp_path):
+    path = hostile_workbook(tmp_path / "t.xlsx", "<row><c t='inlineStr'><is><t>&a9;</t></is></c></row>")
+    with zipfile.ZipFile(path) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    entities = "".join(f'<!ENTITY a{n} "{10 * f"&a{n - 1};"}">' for n in range(1, 10))
+    head = f'<!DOCTYPE x [<!ENTITY a0 "lol">{entities}]>'.encode()
+    found["xl/worksheets/sheet1.xml"] = head + found["xl/worksheets/sheet1.xml"]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in found.items():
+            archive.writestr(name, content)
+    assert "cannot be read as an Excel file" in refusal(read_table, path)
+
+
 # ---------------------------------------------------------------- separated text
+
+
+@pytest.mark.parametrize("first", ["sep=;\n", "sep=;\r\n", "SEP=;\n", '"sep=;"\r\n', "\ufeffsep=;\n"])
+def test_first_line_of_excel_names_the_separator_and_is_no_row(read, first):
+    table = read("t.csv", f"{first}a, b;c\n1, 2;3,5\n4, 5;6,5\n")
+    assert columns(table) == {"a, b": ["1, 2", "4, 5"], "c": ["3,5", "6,5"]}
+    assert list(table.lines) == [3, 4]
+    assert table.decimal == ","
+
+
+def test_first_line_of_excel_before_rows_without_names(read):
+    table = read("t.csv", "sep=;\n1;2\n3;4\n")
+    assert columns(table) == {"0": ["1", "3"], "1": ["2", "4"]}
+    assert list(table.lines) == [2, 3]
+    assert columns(read("one.csv", "sep=;\n1\n\n3\n")) == {"0": ["1", None, "3"]}
+    assert "t.csv, line 3 has 3 values" in refusal(read, "t.csv", "sep=;\na;b\n1;2;3\n")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])

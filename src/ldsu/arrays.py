@@ -235,10 +235,11 @@ class TorchArrays(Arrays):
             import torch
         except ImportError as error:
             raise ValueError(
-                f"device {device!r} needs PyTorch, which is not installed. Install it, or use device='cpu'."
+                f"device {device!r} needs PyTorch, which is not installed. Use the device 'cpu', or install PyTorch "
+                "with: pip install 'ldsu[gpu]'"
             ) from error
         if device.startswith("cuda") and not torch.cuda.is_available():
-            raise ValueError(f"device {device!r} was asked for, but PyTorch finds no GPU. Use device='cpu'.")
+            raise ValueError(f"device {device!r}: PyTorch finds no CUDA device on this machine. Use the device 'cpu'.")
         self.xp = torch
         self.device = torch.device(device)
 

@@ -28,10 +28,11 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
 from ldsu.arrays import ignoring_warnings
 from ldsu.fitting import atomic
+from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import LABELS_TO_CHOOSE, NOISE
@@ -191,6 +192,7 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
         """
         if y is None:
             raise ValueError("LabelledOnly requires y to be passed, but the target y is None.")
+        check_mask(X)
         codes, classes = encode_labels(y, _num_samples(X))
         rows = np.flatnonzero(codes >= 0)
         if rows.size == 0:

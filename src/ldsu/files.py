@@ -19,7 +19,9 @@ class WriteError(OSError):
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
+def replacing(
+    path: str | os.PathLike[str], mode: str = "wb", *, private: bool = False, **options: Any
+) -> Iterator[IO[Any]]:
     """Open a file under another name and rename it at the end: a reader sees the old file or the new one, no half.
 
     That holds however the writer ends. Killed, it leaves a file ``name.part...`` behind, which nobody reads.
@@ -29,6 +31,8 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
     path : path-like
         Its folder is made if it is not there. A device or a pipe is written as it is.
     mode : {"wb", "w"}, default="wb"
+    private : bool, default=False
+        Whether a new file is readable by its owner alone. A file that is replaced keeps its permissions.
     **options
         As `open` takes them.
 
@@ -48,7 +52,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
             return
         name = path.with_name(f"{path.name}.part{secrets.token_hex(4)}")
         try:
-            with open(name, mode.replace("w", "x"), **options) as file:
+            with open(name, mode.replace("w", "x"), opener=_private if private else None, **options) as file:
                 yield file
                 # Else a power cut may leave the new name on contents that never reached the disk.
                 file.flush()
@@ -62,13 +66,18 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
             raise
 
 
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody but its owner may read from its first byte on."""
+    return os.open(path, flags, 0o600)
+
+
 def require_writable(path: str | os.PathLike[str]) -> None:
     """Raise a `WriteError` if a file cannot be written where it is wanted: better before hours of work than after."""
     path = Path(path)
     with _in_words(path):
         folder = path.absolute().parent
-        while not folder.exists():
-            folder = folder.parent
+        if not folder.exists():
+            raise FileNotFoundError(errno.ENOENT, f"the folder {folder} does not exist")
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is no folder")
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -85,6 +94,8 @@ def _in_words(path: Path) -> Iterator[None]:
             raise
         if error.errno in FULL:
             advice = "Free some space, or choose a folder on another disk"
+        elif error.errno == errno.ENOENT:
+            advice = "Create the folder first, or choose another"
         else:
             advice = "Choose a folder that can be written"
         failure = WriteError(f"{path} cannot be written ({error.strerror or error}). {advice}.")

@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+import sklearn.utils.validation
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
 
@@ -237,6 +238,22 @@ def check_kernel_matrix(K: np.ndarray, precision: float = np.finfo(np.float64).e
         raise ValueError(
             f"The kernel matrix is not positive semi-definite: its most negative eigenvalue is {lowest:.6g}. "
             "Clip its spectrum at zero, or use another kernel."
+        )
+
+
+def validate_data(estimator: Any, X: Any, **options: Any) -> Any:
+    """scikit-learn's `validate_data`, which ignores the mask of a masked array, after a check of that mask."""
+    check_mask(X)
+    return sklearn.utils.validation.validate_data(estimator, X, **options)
+
+
+def check_mask(X: Any) -> None:
+    """Refuse samples with masked entries, which are missing values like NaN."""
+    masked = np.count_nonzero(X.mask) if isinstance(X, np.ma.MaskedArray) else 0
+    if masked:
+        raise ValueError(
+            f"X is a masked array with {masked:,} masked entries, which are missing values. Fill them, for example "
+            "with X.filled(np.nan) and sklearn.impute.SimpleImputer, or leave out their rows."
         )
 
 

@@ -1,4 +1,4 @@
-"""Labels with holes: what counts as unlabelled, and classes as small integers."""
+"""Partial labels: what counts as unlabelled, and classes as small integers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ UNLABELLED = -1
 def unlabelled_mask(y: Any) -> np.ndarray:
     """Tell which entries of `y` carry no label.
 
-    Unlabelled are the number -1 (scikit-learn's convention) and the missing values `None`, `NaN` and
-    `pandas.NA`. Everything else, the string "-1" and the empty string included, is a label.
+    Unlabelled are the number -1 (scikit-learn's convention), the missing values `None`, `NaN` and `pandas.NA`, strings
+    that are empty or blank, as an empty cell of a table is, and masked entries of a masked array. Everything else, the
+    string "-1" included, is a label.
 
     Parameters
     ----------
@@ -32,11 +33,13 @@ def unlabelled_mask(y: Any) -> np.ndarray:
     array([False,  True, False,  True])
     """
     y = _as_1d(y)
-    if y.dtype.kind == "b" or y.dtype.kind in "US":
+    if y.dtype.kind == "b":
         return np.zeros(y.shape, dtype=bool)
+    if y.dtype.kind in "US":
+        return np.asarray(np.char.str_len(np.char.strip(y)) == 0)
     if y.dtype.kind in "iuf":
         return np.asarray((y == UNLABELLED) | (y != y))
-    return np.fromiter((_is_hole(value) for value in y), dtype=bool, count=y.shape[0])
+    return np.fromiter((_is_missing(value) for value in y), dtype=bool, count=y.shape[0])
 
 
 def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -123,6 +126,9 @@ def _as_1d(y: Any) -> np.ndarray:
         y = y.to_numpy()
     elif not hasattr(y, "__array__") and not np.isscalar(y):
         y = _list_to_array(y)
+    if np.ma.is_masked(y):
+        masked, y = y, y.data.astype(object)
+        y[masked.mask] = None
     y = np.asarray(y)
     if y.ndim != 1:
         y = column_or_1d(y, warn=True)
@@ -135,7 +141,7 @@ def _list_to_array(y: Any) -> np.ndarray:
     array = np.asarray(values, dtype=object)
     if array.ndim != 1:
         return np.asarray(values)
-    return array if array.size == 0 or any(_is_hole(value) for value in array) else _plain_array(array)
+    return array if array.size == 0 or any(_is_missing(value) for value in array) else _plain_array(array)
 
 
 def _plain_array(values: np.ndarray) -> np.ndarray:
@@ -153,11 +159,11 @@ def _plain_array(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _is_hole(value: Any) -> bool:
+def _is_missing(value: Any) -> bool:
     if value is None:
         return True
-    if isinstance(value, str):
-        return False
+    if isinstance(value, (str, bytes)):
+        return not value.strip()
     try:
         return bool(value != value or (value == UNLABELLED and not isinstance(value, (bool, np.bool_))))
     except TypeError:  # pandas.NA: comparing it gives NA, which has no truth value

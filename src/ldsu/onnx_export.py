@@ -77,7 +77,7 @@ def to_onnx(model: Any, *, outputs: Iterable[str] | None = None) -> Any:
 def export_onnx(model: Any, path: str | os.PathLike[str], *, outputs: Iterable[str] | None = None) -> None:
     """Write a fitted model to an ONNX file, whole or not at all; see `to_onnx` for what can be."""
     contents = to_onnx(model, outputs=outputs).SerializeToString()
-    with replacing(path) as file:
+    with replacing(path, private=True) as file:  # it contains training rows
         file.write(contents)
 
 
@@ -94,7 +94,7 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self.onnx = _import_onnx()
+        self.onnx = import_onnx()
         self._inputs: list[Any] = []
         self._constants: dict[tuple[Any, ...], str] = {}
         self._initializers: list[Any] = []
@@ -214,7 +214,8 @@ def _lengths(shape: Sequence[int | str | None]) -> list[int | str | None]:
     return ["n" if length is None else length for length in shape]
 
 
-def _import_onnx() -> Any:
+def import_onnx() -> Any:
+    """The package onnx, or an `ImportError` that says how to install it."""
     try:
         import onnx
         import onnx.checker

@@ -27,13 +27,13 @@ from sklearn.model_selection._validation import (
 from sklearn.utils import get_tags, indexable
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import _safe_split, available_if
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ldsu.classify import BlockScaler, LabelledOnly, LDSUClassifier
 from ldsu.filters import SMOOTH_FILTERS
 from ldsu.fitting import atomic
 from ldsu.graphs import class_laplacian, clique_grams, clique_grams_kernel, scaled_clique_laplacian
-from ldsu.kernels import check_magnitude, dense, samples_memory
+from ldsu.kernels import check_magnitude, dense, samples_memory, validate_data
 from ldsu.labels import UNLABELLED, class_counts, encode_labels
 from ldsu.memory import available_memory, require_memory
 from ldsu.methods import LDSU

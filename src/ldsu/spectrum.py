@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from ldsu.arrays import CPU, Arrays
-from ldsu.kernels import Kernel, check_magnitude, dense, settle_kernel
+from ldsu.kernels import Kernel, check_magnitude, check_mask, dense, settle_kernel
 from ldsu.memory import require_memory
 
 # n x n arrays alive while a kernel matrix is decomposed: it, LAPACK's workspace of two for "evd", and the coordinates.
@@ -146,6 +146,7 @@ class KernelBasis:
         kernel_params: dict[str, Any] | None = None,
     ) -> KernelBasis:
         """Decompose the kernel matrix of the rows of X. The parameters are those of `LDSU`."""
+        check_mask(X)
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_magnitude(X, also_small=kernel != "precomputed")
         if kernel == "precomputed" and X.shape[0] != X.shape[1]:

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import tempfile
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,15 @@ def _image(kind, mode="RGB"):
     return write
 
 
+def _excel(path):
+    import openpyxl
+
+    workbook = openpyxl.Workbook()
+    for row in [["x", "k", "w"], *zip(X[:, 0].tolist(), Y.tolist(), WORDS, strict=True)]:
+        workbook.active.append(row)
+    workbook.save(path)
+
+
 def _few(y):
     return np.where(np.arange(y.size) < 9, y, -1)
 
@@ -82,6 +92,7 @@ WRITERS = {
     "lz4.feather": lambda path: feather.write_feather(FRAME, str(path)),
     "plain.arrow": lambda path: feather.write_feather(FRAME, str(path), compression="uncompressed"),
     "stream.arrows": _stream,
+    **({"sheet.xlsx": _excel} if find_spec("openpyxl") else {}),
     "image.png": _image("PNG"),
     "palette.png": _image("PNG", "P"),
     "image.jpg": _image("JPEG"),

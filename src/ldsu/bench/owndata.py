@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ldsu.bench.sources import write_data
+from ldsu.bench.report import FILES
+from ldsu.bench.sources import read_data, write_data
 from ldsu.files import replacing
 from ldsu.labels import class_counts, encode_labels, labelled_in_turn
 
 if TYPE_CHECKING:
     from ldsu.tables.model import Task
 
+STORE = "comparison.sqlite"
 METHODS = (
     "LDSU auto",
     "LDSU",
@@ -141,10 +143,38 @@ def plan_comparison(task: Task, *, repetitions: int, rows: int, seed: int = 0) -
     )
 
 
-def write_comparison(plan: Comparison, folder: Path) -> Path:
-    """Write the data and the experiment file of a comparison; gives the experiment file."""
-    write_data(folder / "data.npz", plan.X, plan.y, plan.classes, plan.image_shape)
+def conflicting_file(plan: Comparison, folder: Path) -> Path | None:
+    """A file in a folder that writing this comparison there would replace; None where it is new or can be continued."""
+    settings, data = folder / "comparison.toml", folder / "data.npz"
+    if data.exists() and not _is_data_of(plan, data):
+        return data
+    if settings.exists():
+        same = settings.read_text(encoding="utf-8", errors="replace") == _experiment_text(plan)
+        return None if same else settings
+    return next((folder / name for name in (STORE, *FILES.values()) if (folder / name).exists()), None)
 
+
+def _is_data_of(plan: Comparison, path: Path) -> bool:
+    try:
+        found = read_data(path, plan.title)
+    except ValueError:
+        return False
+    return np.array_equal(found.X, plan.X) and np.array_equal(found.y, plan.y)
+
+
+def write_comparison(plan: Comparison, folder: Path) -> Path:
+    """Write the data and the experiment file, which is returned; results of another comparison are deleted."""
+    if conflicting_file(plan, folder) is not None:
+        for ending in ("", "-wal", "-shm"):
+            (folder / f"{STORE}{ending}").unlink(missing_ok=True)
+    write_data(folder / "data.npz", plan.X, plan.y, plan.classes, plan.image_shape)
+    path = folder / "comparison.toml"
+    with replacing(path, "w", encoding="utf-8") as file:
+        file.write(_experiment_text(plan))
+    return path
+
+
+def _experiment_text(plan: Comparison) -> str:
     def quoted(value: Any) -> str:
         """What JSON writes for texts, numbers and lists of them, TOML reads."""
         return json.dumps(value, ensure_ascii=False)
@@ -172,17 +202,14 @@ def write_comparison(plan: Comparison, folder: Path) -> Path:
         if name in HONEST:
             values = [f"{parameter} = {quoted(choices)}" for parameter, choices in HONEST[name].items()]
             lines += ["[method.honest]", *values]
-    path = folder / "comparison.toml"
-    with replacing(path, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-    return path
+    return "\n".join(lines) + "\n"
 
 
 def _description(plan: Comparison) -> str:
     labelled = int((plan.y >= 0).sum())
     return (
-        f"{len(plan.y):,} rows of {plan.source}, {labelled:,} of them labelled. Half of the labelled rows are set "
-        f"aside to be foretold, {plan.repetitions} times anew; of the other half a few a class are seen with their "
-        "labels, the rest and all rows without a label without. Scales, categories and words of the columns were "
+        f"{len(plan.y):,} rows of {plan.source}, {labelled:,} of them labelled. Half of the labelled rows are held "
+        f"out for testing, {plan.repetitions} times; of the other half the methods see a few labels per class, and "
+        "the rest and all rows without a label as unlabelled. Scales, categories and words of the columns were "
         "learned from all rows, which takes no label. LDSU auto is what `ldsu fit` fits, and has nothing to tune."
     )

@@ -14,7 +14,7 @@ from ldsu.datasets import DATASETS, Dataset, load
 @lru_cache(maxsize=4)
 def load_data(spec: DataSpec) -> Dataset:
     """The data set of a spec; in a file of the user's own, -1 in y stands for rows without a label."""
-    return load(spec.name, preprocessing=spec.preprocessing) if spec.file is None else _read(spec.file, spec.name)
+    return load(spec.name, preprocessing=spec.preprocessing) if spec.file is None else read_data(spec.file, spec.name)
 
 
 def size_of(spec: DataSpec) -> tuple[int, int]:
@@ -41,11 +41,12 @@ def write_data(path: Path, X: np.ndarray, y: np.ndarray, classes: list[str], ima
     """
     from ldsu.files import replacing
 
-    with replacing(path) as file:
+    with replacing(path, private=True) as file:
         np.savez_compressed(file, X=X, y=y, classes=np.array(classes, dtype=np.str_), image_shape=np.array(image_shape))
 
 
-def _read(path: Path, name: str) -> Dataset:
+def read_data(path: Path, name: str) -> Dataset:
+    """Read a file that `write_data` wrote; a ValueError says what is wrong with it."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             X, y, classes = (arrays[part] for part in ("X", "y", "classes"))

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ldsu.cli.shared import console, examples
+from ldsu.cli.shared import (
+    Command,
+    console,
+    examples,
+    force_option,
+    require_consent,
+    require_device,
+    require_folder,
+    require_output,
+)
 
 if TYPE_CHECKING:
     from ldsu.bench.spec import Experiment
@@ -23,7 +32,7 @@ def bench() -> None:
     """Run experiments, see how far they are, report them."""
 
 
-def _store_option(command: Callable[..., None]) -> Callable[..., None]:
+def _store_option(command: Command) -> Command:
     return click.option(
         "--store",
         "store_path",
@@ -74,6 +83,7 @@ def bench_run(
     Exit code: 0 all cells are there, 1 some failed, 2 wrong usage, 130 interrupted.
     """
     experiment = _experiment(file)
+    require_device(None if dask else device)
     from ldsu.bench import runner
 
     summary = runner.run(
@@ -166,9 +176,11 @@ def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) ->
 @click.argument("file")
 @_store_option
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file.")
-def bench_export(file: str, store_path: Path | None, output: Path) -> None:
+@force_option
+def bench_export(file: str, store_path: Path | None, output: Path, force: bool) -> None:
     """Write all rows of an experiment to a CSV file, one for each cell with its scores, times and memory."""
     name = _find_experiment(file).stem
+    require_output(output, force)
     from ldsu.bench.store import Store
 
     with Store(store_path or Path("runs") / f"{name}.sqlite", read_only=True) as store:
@@ -185,19 +197,26 @@ def bench_export(file: str, store_path: Path | None, output: Path) -> None:
 @_store_option
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder.  [default: runs/NAME]")
 @click.option("--pictures/--no-pictures", default=True, help="Draw the features in the plane; minutes the first time.")
-def bench_report(file: str, store_path: Path | None, out: Path | None, pictures: bool) -> None:
+@force_option
+def bench_report(file: str, store_path: Path | None, out: Path | None, pictures: bool, force: bool) -> None:
     """Write the report of an experiment: HTML, Markdown, CSV and LaTeX.
 
-    It can be written at any time; what is not computed yet is left out.
+    It can be written at any time; what is not computed yet is left out. An earlier report of the same experiment is
+    replaced.
     """
     experiment = _experiment(file)
     from ldsu.bench import report, runner
     from ldsu.bench.store import Store, is_writable
 
     store_path = store_path or runner.default_store(experiment.name)
+    if out is not None:
+        require_folder(out)
+    out = out or runner.default_store(experiment.name).with_suffix("")
+    existing = [out / name for name in report.FILES.values() if (out / name).exists()]
+    if existing and not report.is_report_of(experiment, out):
+        require_consent(f"{existing[0]} exists and is not of a report of this experiment", force)
     # Pictures are kept in the store where that can be.
     with Store(store_path, create=False, read_only=not (pictures and is_writable(store_path))) as store:
-        out = out or runner.default_store(experiment.name).with_suffix("")
         with console(stderr=True).status("") as status:
             written = report.write_report(experiment, store, out, pictures=pictures, progress=status.update)
         report.print_table(experiment, store, console())

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ldsu.cli.own import INPUT, own_name, read_task, table_options, talk_options
-from ldsu.cli.shared import console, examples
+from ldsu.cli.shared import console, examples, force_option, require_consent, require_folder
 from ldsu.cli.talk import Talk
 
 
@@ -37,6 +37,7 @@ from ldsu.cli.talk import Talk
 )
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Worker processes.  [default: number of cores]")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
+@force_option
 @talk_options
 def compare(
     table: Path,
@@ -45,29 +46,32 @@ def compare(
     rows: int,
     jobs: int | None,
     dry_run: bool,
+    force: bool,
     quiet: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compare all methods on TABLE, whose labels are divided for it, and write a report.
+    """Compare all methods on the labelled rows of TABLE, and write a report.
 
-    Again and again half of the labelled rows are set aside to be foretold; the methods see a few labels a class of the
+    Half of the labelled rows are held out for testing, several times; the methods see a few labels per class of the
     other half and every row without a label. The folder gets index.html to open, the table as Markdown, CSV and LaTeX,
-    and an experiment file that `ldsu bench run` continues, should this be interrupted or want more.
+    and an experiment file for `ldsu bench run`. Interrupted, the same command continues where it was.
 
     Exit code: 0 done, 1 some method failed, 2 something is wrong with the table or the options, 130 interrupted.
     """
     talk = Talk(quiet, as_json)
-    task = read_task(talk, table, **options)
-    from ldsu.bench.owndata import plan_comparison, write_comparison
-
     out = out or Path(f"{own_name(table)}-comparison")
+    if not dry_run:
+        require_folder(out)
+    task = read_task(talk, table, **options)
+    from ldsu.bench.owndata import conflicting_file, plan_comparison, write_comparison
+
     plan = plan_comparison(task, repetitions=repetitions, rows=rows)
     for note in (*task.table.notes, *task.notes, *task.encoder.notes, *plan.notes):
         talk.say(note)
     talk.say(
         f"{len(plan.y):,} rows, {int((plan.y >= 0).sum()):,} labelled, {len(plan.classes)} classes; {repetitions} "
-        f"divisions, {' and '.join(map(str, plan.labels))} labels a class, {len(plan.methods)} methods"
+        f"divisions, {' and '.join(map(str, plan.labels))} labels per class, {len(plan.methods)} methods"
     )
     summary: dict[str, Any] = {
         "table": str(table),
@@ -81,6 +85,9 @@ def compare(
     if dry_run:
         talk.finish({**summary, "dry_run": True})
         return
+    conflict = conflicting_file(plan, out)
+    if conflict is not None:
+        require_consent(f"{conflict} exists and is not of this comparison", force)
     experiment_file = write_comparison(plan, out)
     code, written = _run(experiment_file, out, jobs, talk)
     for what, path in written.items():
@@ -91,11 +98,12 @@ def compare(
 
 def _run(experiment_file: Path, out: Path, jobs: int | None, talk: Talk) -> tuple[int, dict[str, Path]]:
     from ldsu.bench import report, runner
+    from ldsu.bench.owndata import STORE
     from ldsu.bench.spec import load_experiment
     from ldsu.bench.store import Store
 
     experiment = load_experiment(experiment_file)
-    store_path = out / "comparison.sqlite"
+    store_path = out / STORE
     done = runner.run(experiment, store_path, jobs=jobs, quiet=talk.silent, command=["ldsu", *sys.argv[1:]])
     if done.interrupted or done.lost:
         return done.exit_code, {}

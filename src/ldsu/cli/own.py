@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ldsu.cli.shared import examples
+from ldsu.cli.shared import Command, examples, force_option, require_device, require_output
 from ldsu.cli.talk import Talk, grouped, size_in_words
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 INPUT = click.Path(path_type=Path)
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 MODEL = click.Path(dir_okay=False, path_type=Path)
-Command = Callable[..., None]
 COLUMNS = ("label", "probability", "confidence", "runner_up", "familiarity")
 # Of the way from chance to certainty, less than this is hardly anything.
 HARDLY = 0.2
@@ -38,15 +38,15 @@ def talk_options(command: Command) -> Command:
 def table_options(command: Command) -> Command:
     """How a table is read, for the commands that learn from one."""
     options = [
-        click.option("--label", "-l", metavar="COLUMN", help="Column of the labels, empty where there is none."),
+        click.option("--label", "-l", metavar="COLUMN", help="Column of the labels, blank in rows without a label."),
         click.option(
             "--labels",
             "labels_file",
             type=MODEL,
             metavar="FILE",
-            help="Labels in a file of their own: CSV, .npy or .npz.",
+            help="Labels in a separate file: CSV, .npy or .npz.",
         ),
-        click.option("--unlabelled", multiple=True, metavar="VALUE", help="A label that means that there is none."),
+        click.option("--unlabelled", multiple=True, metavar="VALUE", help="A value that means: no label."),
         click.option("--time", multiple=True, metavar="COLUMN", help="Read a column as dates."),
         click.option("--number", multiple=True, metavar="COLUMN", help="Read a column as numbers."),
         click.option("--category", multiple=True, metavar="COLUMN", help="Read a column as categories."),
@@ -56,7 +56,7 @@ def table_options(command: Command) -> Command:
             "--scale",
             type=click.Choice(["auto", "each", "common", "counts", "none"]),
             default="auto",
-            help="Numbers: each column by its own deviation, all by one, as counts of words, or as they are.",
+            help="Numbers: each column by its standard deviation, all by one factor, as word counts, or unchanged.",
             show_default=True,
         ),
         click.option(
@@ -93,7 +93,7 @@ def read_task(
     for kind, names in said.items():
         for name in names:
             if name in given:
-                raise ValueError(f"Column {name!r} is said to be two things: {given[name]} and {kind}.")
+                raise ValueError(f"Column {name!r} has two options: {given[name]} and {kind}. Give one of them.")
             given[name] = kind  # type: ignore[assignment]
     with talk.working(f"reading {table.name}") as progress:
         from ldsu.tables.model import prepare
@@ -102,7 +102,10 @@ def read_task(
         read = read_table(table, labels=labels_file, progress=progress.images)
         progress.stage("looking at the columns")
         none = unlabelled or None  # without the option the labels themselves tell
-        return prepare(read, label, given=given, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
+        task = prepare(read, label, given=given, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
+    for warning in task.warnings:
+        talk.warn(warning)
+    return task
 
 
 @click.command(
@@ -120,7 +123,7 @@ def read_task(
     "--solver",
     type=click.Choice(["auto", "exact", "sparse"]),
     default="auto",
-    help="As LDSU takes it.",
+    help="Exact up to 3,000 rows, sparse above, unless you choose.",
     show_default=True,
 )
 @click.option(
@@ -129,6 +132,7 @@ def read_task(
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of the scheduler at this address.")
 @click.option("--unequal", is_flag=True, help="Classes are of very unequal size, though their labels may not be.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
+@force_option
 @talk_options
 def fit(
     table: Path,
@@ -138,15 +142,16 @@ def fit(
     dask: str | None,
     unequal: bool,
     dry_run: bool,
+    force: bool,
     quiet: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Learn from TABLE, whose rows have a label here and there, and write a model.
+    """Learn from TABLE, some of whose rows have a label, and write a model.
 
-    TABLE is CSV, TSV, Parquet, Feather, .npz, .npy, LIBSVM or .mat, or a folder of images with a sub-folder for each
-    class and one called `unlabelled`. What each column is taken for is shown, kept in the model, and done again by
-    `ldsu predict`.
+    TABLE is CSV, TSV, Parquet, Feather, .xlsx, .npz, .npy, LIBSVM or .mat, or a folder of images with a sub-folder for
+    each class and one called `unlabelled`. How each column is read is shown, kept in the model, and repeated by
+    `ldsu predict`. The model contains the training rows: a new file is readable only by you.
 
     Exit code: 0 done, 1 the machine refused (memory, disk), 2 something is wrong with the table or the options, 130
     interrupted.
@@ -154,11 +159,10 @@ def fit(
     talk = Talk(quiet, as_json)
     output = output or Path(f"{own_name(table)}.ldsu")
     if output.is_dir() or (output.exists() and output.suffix != ".ldsu"):
-        raise ValueError(f"{output} exists and is no .ldsu file: choose another name for the model.")
+        raise ValueError(f"{output} exists and is not a .ldsu file. Choose another name for the model.")
     if not dry_run:
-        from ldsu.files import require_writable
-
-        require_writable(output)
+        require_output(output, force)
+        require_device(None if dask else device)
     task = read_task(talk, table, **options)
     from ldsu.tables.estimate import estimate
 
@@ -198,15 +202,15 @@ def fit(
         "strength": model.about["strength"],
         "left_out_accuracy": left_out,
         "expected_accuracy": model.about["expected_accuracy"],
-        "warnings": warnings,
+        "warnings": [*task.warnings, *warnings],
     }
     for warning in warnings:
         talk.warn(warning)
     chance = 1 / len(task.counts)
     if summary["expected_accuracy"] < chance + HARDLY * (1 - chance):
         talk.warn(
-            f"Accuracy {summary['expected_accuracy']:.2f} is expected among {len(task.counts)} classes: hardly "
-            "better than guessing. Look at how the columns were read and scaled above, or label more rows."
+            f"The expected accuracy among {len(task.counts)} classes is {summary['expected_accuracy']:.2f}, hardly "
+            "better than guessing. Check how the columns were read and scaled above, or label more rows."
         )
     _say_after(talk, summary, table)
     talk.finish(summary)
@@ -225,9 +229,8 @@ def _say_before(talk: Talk, summary: dict[str, Any], available: int) -> None:
     smallest = counts[-1]
     if smallest[1] < 3:
         talk.warn(
-            f"Class {smallest[0]!r} has {smallest[1]} label(s). From three on in most classes, settings are chosen by "
-            "leaving labels out; below that, defaults are taken, and probabilities are too sure where neighbours "
-            "mislead."
+            f"Class {smallest[0]!r} has {smallest[1]} label(s). Settings are chosen by leave-one-out if most classes "
+            "have three labels or more; with fewer, defaults are used and probabilities can be overconfident."
         )
     from ldsu.bench.progress import in_words
 
@@ -240,11 +243,11 @@ def _say_before(talk: Talk, summary: dict[str, Any], available: int) -> None:
 
 def _say_after(talk: Talk, summary: dict[str, Any], table: Path) -> None:
     left_out = summary["left_out_accuracy"]
-    judged = f"; labels left out are foretold with accuracy {left_out:.2f}" if left_out is not None else ""
+    accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
     if sum(summary["labelled"].values()) < summary["rows"]:
-        judged += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
-    talk.say(f"done      {summary['seconds']:.1f} s{judged}")
-    talk.say(f"written   {summary['model']} ({size_in_words(summary['bytes'])})")
+        accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
+    talk.say(f"done      {summary['seconds']:.1f} s{accuracy}")
+    talk.say(f"written   {summary['model']} ({size_in_words(summary['bytes'])}){_readers(Path(summary['model']))}")
     talk.say(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
 
 
@@ -262,28 +265,36 @@ def _say_after(talk: Talk, summary: dict[str, Any], table: Path) -> None:
 )
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output.")
 @click.option("--keep-all", is_flag=True, help="Copy all columns of TABLE to the output.")
+@force_option
 @talk_options
 def predict(
-    model: Path, table: Path, output: Path | None, keep: Sequence[str], keep_all: bool, quiet: bool, as_json: bool
+    model: Path,
+    table: Path,
+    output: Path | None,
+    keep: Sequence[str],
+    keep_all: bool,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    r"""Say the label of each row of TABLE.
+    """Predict the label of each row of TABLE.
 
     \b
     The output has a row for each of TABLE's, in its order:
       row          its number, from 1; for images `file`
-      label        the class
+      label        the predicted class
       probability  of that class
       confidence   that probability less the next one's: near 0, two classes are
-                   as likely, or the row is far from everything the model saw
-      runner_up    the next class
+                   as likely, or the row is far from all training rows
+      runner_up    the second most probable class
       familiarity  share of the training rows that lie as far out, or farther: 0 is
                    far from all of them
 
-    If TABLE has the column of labels, the summary tells how many of them are met.
-    """
+    If TABLE has the label column, the summary counts the predictions that agree with it.
+    """  # noqa: D301  # click reads the backspace
     talk = Talk(quiet, as_json)
-    _require_output(output, as_json, (model, table))
-    fitted, read, holes = _load_and_read(talk, model, table)
+    _require_rows_output(output, as_json, force, (model, table))
+    fitted, read, missing = _load_and_read(talk, model, table, keep)
     kept = _kept_columns(read, keep, keep_all, ("row", "file", *COLUMNS))
     start = time.perf_counter()
     with talk.working(f"predicting {read.n_rows:,} rows"):
@@ -294,7 +305,7 @@ def predict(
         columns[name] = columns[name].round(6)
     _write(columns, output)
     summary = _prediction_summary(fitted, read, predictions, time.perf_counter() - start)
-    summary |= {"model": str(model), "table": str(table), "output": None if output is None else str(output), **holes}
+    summary |= {"model": str(model), "table": str(table), "output": None if output is None else str(output), **missing}
     _say_predictions(talk, summary)
     talk.finish(summary)
 
@@ -311,15 +322,21 @@ def predict(
     "--output", "-o", type=OUTPUT, help="CSV, TSV, Parquet, Feather, .npz or .npy.  [default: CSV on standard output]"
 )
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output (not to .npy).")
+@force_option
 @talk_options
-def transform(model: Path, table: Path, output: Path | None, keep: Sequence[str], quiet: bool, as_json: bool) -> None:
+def transform(
+    model: Path, table: Path, output: Path | None, keep: Sequence[str], force: bool, quiet: bool, as_json: bool
+) -> None:
     """Compute the learned features of each row of TABLE, for a classifier of your own."""
     talk = Talk(quiet, as_json)
-    _require_output(output, as_json, (model, table), features=True)
-    fitted, read, _ = _load_and_read(talk, model, table)
+    as_array = output is not None and output.suffix.lower() == ".npy"
+    if as_array and keep:
+        raise ValueError(f"{output} holds the features alone: --keep needs an output in CSV, TSV, Parquet or .npz.")
+    _require_rows_output(output, as_json, force, (model, table), features=True)
+    fitted, read, _ = _load_and_read(talk, model, table, keep)
     with talk.working(f"transforming {read.n_rows:,} rows"):
         features = fitted.transform(read)
-    if output is not None and output.suffix.lower() == ".npy":
+    if output is not None and as_array:
         _write_array(features, output)
     else:
         width = len(str(features.shape[1] - 1))
@@ -350,8 +367,9 @@ def inspect(model: Path, as_json: bool) -> None:
 @click.command(epilog=examples("ldsu export digits.ldsu -o digits.onnx"))
 @click.argument("model", type=MODEL)
 @click.option("--output", "-o", type=OUTPUT, required=True, help="File, usually .onnx.")
+@force_option
 @talk_options
-def export(model: Path, output: Path, quiet: bool, as_json: bool) -> None:
+def export(model: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Write a model as ONNX, which runs without Python or ldsu: label, probability, confidence and features.
 
     Only models of the exact solver (up to 3,000 rows, or `ldsu fit --solver exact`) without text columns can be written
@@ -360,20 +378,30 @@ def export(model: Path, output: Path, quiet: bool, as_json: bool) -> None:
     them, truth values as true and false, dates among the numbers as days since 1970.
     """
     talk = Talk(quiet, as_json)
-    _require_other(output, (model,))
+    require_output(output, force, (model,))
     with talk.working("exporting"):
         from ldsu.files import replacing
         from ldsu.models import load_model
-        from ldsu.onnx_export import to_onnx
+        from ldsu.onnx_export import import_onnx, to_onnx
         from ldsu.tables.model import TableModel
         from ldsu.tables.onnx import table_to_onnx
 
+        import_onnx()  # refused before the work where it is not installed
         loaded = load_model(model)
         graph = table_to_onnx(loaded) if isinstance(loaded, TableModel) else to_onnx(loaded)
-        with replacing(output) as file:
+        with replacing(output, private=True) as file:  # it contains training rows
             file.write(graph.SerializeToString())
-    talk.say(f"written   {output} ({size_in_words(output.stat().st_size)})")
+    talk.say(f"written   {output} ({size_in_words(output.stat().st_size)}){_readers(output)}")
     talk.finish({"model": str(model), "output": str(output), "bytes": output.stat().st_size})
+
+
+def _readers(path: Path) -> str:
+    """Who may read a model file, which contains training rows; nothing where permissions say nothing, as on Windows."""
+    if os.name != "posix":
+        return ""
+    private = path.stat().st_mode & 0o077 == 0
+    who = "readable only by you" if private else f"readable by others (change that with: chmod 600 {path})"
+    return f"; it contains the training rows and is {who}"
 
 
 def own_name(table: Path) -> str:
@@ -383,19 +411,32 @@ def own_name(table: Path) -> str:
     return (inner.name if name.is_dir() else inner.stem) or "model"
 
 
-def _load_and_read(talk: Talk, model: Path, table: Path) -> tuple[TableModel, Table, dict[str, Any]]:
-    """The model, the table, and how much of the table is missing or was never seen."""
+def _load_and_read(
+    talk: Talk, model: Path, table: Path, keep: Sequence[str]
+) -> tuple[TableModel, Table, dict[str, Any]]:
+    """The model, the table with the columns to keep, and how much of the table is missing or was never seen."""
     with talk.working(f"reading {model.name} and {table.name}") as progress:
-        from ldsu.models import load_model
+        from ldsu.models import ModelError, is_model, load_model
+        from ldsu.tables.columns import require_column
         from ldsu.tables.model import TableModel
 
-        fitted = load_model(model)
+        try:
+            fitted = load_model(model)
+        except ModelError:
+            if is_model(table):
+                command = click.get_current_context().info_name
+                raise ValueError(
+                    f"{table} is a model and {model} is not. Give the model first: ldsu {command} {table} {model}"
+                ) from None
+            raise
         if not isinstance(fitted, TableModel):
             raise ValueError(
-                f"{model.name} holds a {type(fitted).__name__} that was saved from Python and knows nothing of tables. "
+                f"{model.name} holds a {type(fitted).__name__} that was saved from Python and cannot read tables. "
                 "Load it there with ldsu.load_model."
             )
         read = fitted.read(table, progress=progress.images)
+        for name in keep:
+            require_column(read, name)
     for note in read.notes:
         talk.say(note)
     fitted.encoder.check(read)
@@ -408,7 +449,9 @@ def _load_and_read(talk: Talk, model: Path, table: Path) -> tuple[TableModel, Ta
     return fitted, read, {"missing_numbers": missing, "unknown_levels": unknown}
 
 
-def _require_output(output: Path | None, as_json: bool, inputs: Sequence[Path], features: bool = False) -> None:
+def _require_rows_output(
+    output: Path | None, as_json: bool, force: bool, inputs: Sequence[Path], features: bool = False
+) -> None:
     if output is None and as_json:
         raise ValueError("With --json standard output holds the summary: name a file for the rows with --output.")
     from ldsu.tables.writers import SUFFIXES
@@ -418,25 +461,11 @@ def _require_output(output: Path | None, as_json: bool, inputs: Sequence[Path], 
         return
     if output.suffix.lower() not in suffixes:
         raise ValueError(f"{output} has no known ending: use one of {', '.join(suffixes)}.")
-    _require_other(output, inputs)
-    from ldsu.files import require_writable
-
-    require_writable(output)
-
-
-def _require_other(output: Path, inputs: Sequence[Path]) -> None:
-    """Refuse to write over what is read."""
-    for path in inputs:
-        if output.resolve() == path.resolve():
-            raise ValueError(f"{output} is read here, and would be written over: choose another name for the output.")
+    require_output(output, force, inputs)
 
 
 def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool, taken: Sequence[str]) -> dict[str, Any]:
     """Columns to copy to the output, under a name that is not `taken` there."""
-    from ldsu.tables.columns import require_column
-
-    for name in keep:
-        require_column(table, name)
     names = list(keep)
     if keep_all and table.frame is not None:
         names = table.frame.column_names
@@ -510,7 +539,7 @@ def _say_predictions(talk: Talk, summary: dict[str, Any]) -> None:
     if "given" in summary and summary["given"]["rows"]:
         given = summary["given"]
         talk.say(
-            f"{given['met']:,} of the {given['rows']:,} labels in {given['column']!r} are met "
+            f"predictions agree with {given['met']:,} of {given['rows']:,} given labels in {given['column']!r} "
             f"({given['met'] / given['rows']:.1%})"
         )
     if summary["isolated"]:
@@ -523,7 +552,7 @@ def _say_model(talk: Talk, path: Path, described: dict[str, Any]) -> None:
     about = dict(described["about"])
     columns = about.pop("columns", [])
     talk.say(f"{described['class']} in {path.name}, {size_in_words(path.stat().st_size)}")
-    talk.say("It holds the rows it was fitted to, encoded, and their labels: give it to nobody who may not see them.")
+    talk.say("It contains its training rows, encoded, and their labels: share it only with people who may see them.")
     for name, value in about.items():
         if name == "labelled" and isinstance(value, dict):
             value = ", ".join(f"{label} {count}" for label, count in value.items())

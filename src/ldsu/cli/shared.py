@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +15,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+Command = Callable[..., None]
 INTERRUPTED = "Interrupted."
 # What the libraries map when they are loaded; most of it they never touch.
 START_BYTES = 2**30
@@ -37,11 +41,55 @@ def console(stderr: bool = False) -> Console:
     return Console(highlight=False, stderr=stderr)
 
 
+def force_option(command: Command) -> Command:
+    """`--force`, for the commands that write files."""
+    return click.option("--force", "-f", is_flag=True, help="Replace existing output files without asking.")(command)
+
+
+def require_output(output: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
+    """Refuse an output before the work: over an input, in a folder that is not there, or over a file to be kept."""
+    for path in inputs:
+        if output.resolve() == path.resolve():
+            raise ValueError(f"{output} is an input of this command. Choose another name for the output.")
+    from ldsu.files import require_writable
+
+    require_writable(output)
+    if output.is_file():  # a device or a pipe is not replaced
+        require_consent(f"{output} exists", force)
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse a folder of outputs before the work, if it neither can be written nor be created in an existing folder."""
+    from ldsu.files import require_writable
+
+    require_writable(folder / "output" if folder.exists() else folder)
+
+
+def require_consent(what: str, force: bool) -> None:
+    """Ask whether to replace what exists, or refuse where nobody can answer."""
+    if force:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ValueError(f"{what}. Choose another name, or replace it with --force.")
+    click.confirm(f"{what}. Replace it?", abort=True, err=True)
+
+
+def require_device(device: str | None) -> None:
+    """Refuse a device that this machine lacks, before the work."""
+    if device not in (None, "cpu"):
+        from ldsu.arrays import arrays_on
+
+        arrays_on(device)
+
+
 class OneSentenceGroup(click.Group):
     """A group whose commands end with one sentence where our code raises an error meant for the user."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Read the options; an interrupt ends this as it ends the command, and not by click's own code and word."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is escaped
+                stream.reconfigure(errors="backslashreplace")
         try:
             return super().make_context(*args, **options)
         except KeyboardInterrupt:
@@ -81,7 +129,7 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, (BrokenPipeError, RuntimeError)):  # a reader gone, click's own exits, faults of ours
         return None
     if isinstance(error, ImportError):
-        return said if isinstance(error, ModuleNotFoundError) and "pip install" in said else None
+        return said if "pip install" in said else None
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         advice = " Free some space, or write to another disk." if error.errno == errno.ENOSPC else ""

@@ -17,7 +17,7 @@ from ldsu.dask.expansion import ShardedExpansion
 from ldsu.dask.solver import solve_on_cluster
 from ldsu.fitting import atomic
 from ldsu.graphs import class_laplacian
-from ldsu.kernels import MEDIAN_ROWS, Kernel
+from ldsu.kernels import MEDIAN_ROWS, Kernel, check_mask
 from ldsu.labels import encode_labels
 from ldsu.memory import require_memory
 from ldsu.methods._base import parameters
@@ -257,5 +257,6 @@ def spread_out(X: Any, rows: int = 2**16) -> Any:
     import dask.array as da
     from sklearn.utils.validation import check_array
 
+    check_mask(X)
     X = check_array(X, accept_sparse=False, dtype=[np.float64, np.float32])
     return da.from_array(X, chunks=(rows, X.shape[1]))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ldsu.expansion import KernelExpansion
 from ldsu.fitting import atomic
@@ -24,6 +24,7 @@ from ldsu.kernels import (
     dense,
     samples_memory,
     settle_kernel,
+    validate_data,
 )
 from ldsu.labels import encode_labels
 from ldsu.memory import available_memory, require_memory

@@ -11,11 +11,11 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ldsu.fitting import atomic
 from ldsu.graphs import class_indicator
-from ldsu.kernels import check_magnitude, dense
+from ldsu.kernels import check_magnitude, check_mask, dense, validate_data
 from ldsu.labels import encode_labels
 from ldsu.memory import require_memory
 from ldsu.spectrum import settle_n_components, solve_shifted
@@ -158,6 +158,7 @@ class EnFS(SelectorMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """Keep the columns selected, of X (q, d)."""
         check_is_fitted(self)  # before X is looked at
+        check_mask(X)
         return super().transform(X)
 
     def _get_support_mask(self) -> np.ndarray:

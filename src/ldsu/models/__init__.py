@@ -4,12 +4,13 @@ container -> schema -> kinds -> records -> probe -> classes, which fills the tab
 """
 
 import ldsu.models.classes  # noqa: F401 - fills the table of schemas
-from ldsu.models.container import ModelError, read_container, read_record, write_container
+from ldsu.models.container import ModelError, is_model, read_container, read_record, write_container
 from ldsu.models.files import describe_model, load_model, save_model
 
 __all__ = [
     "ModelError",
     "describe_model",
+    "is_model",
     "load_model",
     "read_container",
     "read_record",

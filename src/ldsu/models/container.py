@@ -139,7 +139,7 @@ def write_container(path: str | os.PathLike[str], record: dict[str, Any], arrays
             f"pieces, and a model file holds {HEADER_BYTES >> 20} MiB in {HEADER_ITEMS:,}. Give columns and classes "
             "fewer or shorter names."
         )
-    with replacing(path) as file:
+    with replacing(path, private=True) as file:
         file.write(len(encoded).to_bytes(8, "little"))
         file.write(encoded)
         for name in order:
@@ -176,6 +176,15 @@ def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[s
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the record alone. Without the arrays its checksum cannot be verified."""
     return read_header(path).record
+
+
+def is_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins with the record of a model."""
+    try:
+        read_record(path)
+    except ModelError:
+        return False
+    return True
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:

@@ -248,7 +248,7 @@ def _refuse(table: Table, name: str, row: int, wanted: str = "number") -> None:
     value = table.frame[name][row].as_py()
     form = " like 2026-01-31 or 2026-01-31 17:05:00" if wanted == "date" else " that can be used"
     raise TableError(
-        f"{table.place(row, name)}: {_short(value)} is no {wanted}{form}. Mend it, or leave it empty, or fit a model "
+        f"{table.place(row, name)}: {_short(value)} is no {wanted}{form}. Fix it, leave it blank, or fit a model "
         f"with --category {name!r} or --ignore {name!r}."
     )
 

@@ -339,7 +339,7 @@ def _require_usable(N: Any, table: Table, name: str | None = None) -> None:
         wrong = np.column_stack([entries.row, entries.col])[wrong[:, 0]]
     row, column = (int(i) for i in wrong[0])
     what = "is infinite" if np.isinf(value) else f"is {value:.3g}, which is too large to compute with"
-    raise TableError(f"{table.place(row, column if name is None else name)} {what}. Mend it, or leave it empty.")
+    raise TableError(f"{table.place(row, column if name is None else name)} {what}. Fix the value or leave it blank.")
 
 
 def _dense(N: Any, table: Table) -> np.ndarray:
@@ -364,8 +364,8 @@ def _require_counts(N: Any, table: Table) -> None:
     if wrong.size:
         row, column = int(sparse.row[wrong[0]]), int(sparse.col[wrong[0]])
         raise TableError(
-            f"{table.place(row, column)} is {sparse.data[wrong[0]]:g}: counts are whole numbers from 0 on. Mend it, or "
-            "say --scale each or common."
+            f"{table.place(row, column)} is {sparse.data[wrong[0]]:g}: counts are whole numbers from 0 on. Fix it, "
+            "or use --scale each or common."
         )
 
 

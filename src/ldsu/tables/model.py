@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,8 +15,12 @@ from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.tables.columns import Kind, labels_of, require_column
 from ldsu.tables.encoder import Scaling, TableEncoder
+from ldsu.tables.formats.separated import NUMBER
 from ldsu.tables.readers import read_table
 from ldsu.tables.table import Table, TableError
+
+# More different numbers than this may be a quantity, or the wrong column.
+MANY_CLASSES = 20
 
 
 class Predictions(NamedTuple):
@@ -62,6 +66,8 @@ class Task:
         Decisions about labels and rows.
     unlabelled : tuple of str
         Values of the column of labels that are none.
+    warnings : tuple of str
+        What may be wrong with the labels.
     """
 
     table: Table
@@ -71,6 +77,7 @@ class Task:
     X: np.ndarray
     notes: tuple[str, ...]
     unlabelled: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -126,13 +133,32 @@ def prepare(
         found = f"only {classes[0]!r} is one" if classes else "it is empty in every row"
         raise TableError(f"{table.source.name}: column {label!r} must hold at least two different labels, but {found}.")
     labelled = sum(value is not None for value in labels)
-    if len(classes) > 0.9 * labelled and len(classes) > 20 and labelled > 0.9 * len(labels):
+    hint = (
+        f"If {label!r} is a quantity, this is regression, which is not supported: group its values into a few classes."
+    )
+    quantity = _looks_like_quantity(classes)
+    if len(classes) > 0.9 * labelled and len(classes) > MANY_CLASSES and labelled > 0.9 * len(labels):
         raise TableError(
             f"{table.source.name}: column {label!r} has {len(classes):,} different labels in {labelled:,} labelled "
-            "rows. Is it the column of labels?"
+            f"rows. {hint if quantity else 'Is it the column of labels?'}"
         )
+    doubts = (f"{label!r} has {len(classes):,} different numbers, and each is a class. {hint}",) if quantity else ()
     encoder = TableEncoder.learn(table, label=label, given=given, scaling=scaling, kernel=kernel)
-    return Task(table, encoder, label, labels, encoder.transform(table), tuple(notes), none)
+    return Task(table, encoder, label, labels, encoder.transform(table), tuple(notes), none, doubts)
+
+
+def _looks_like_quantity(classes: Sequence[str]) -> bool:
+    """Whether labels are many numbers, and not consecutive whole ones as the numbers of classes are.
+
+    Examples
+    --------
+    >>> _looks_like_quantity([str(i) for i in range(1, 69)]), _looks_like_quantity([str(i * i) for i in range(30)])
+    (False, True)
+    """
+    if len(classes) <= MANY_CLASSES or not all(NUMBER.fullmatch(label) for label in classes):
+        return False
+    numbers = np.sort([float(label.replace(",", ".")) for label in classes])
+    return bool(numbers[0] % 1 or np.any(np.diff(numbers) != 1))
 
 
 @dataclass(frozen=True, eq=False)

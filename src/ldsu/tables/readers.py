@@ -9,6 +9,7 @@ from typing import Any
 
 from ldsu.tables.formats import MAGIC, READABLE
 from ldsu.tables.formats.arrow import read_arrow, read_parquet, read_stream
+from ldsu.tables.formats.excel import is_workbook, read_excel, read_ole
 from ldsu.tables.formats.libsvm import LIBSVM_HEAD, is_libsvm, read_libsvm
 from ldsu.tables.formats.matlab import read_hdf5, read_mat
 from ldsu.tables.formats.npy import read_npy, read_npz
@@ -19,6 +20,7 @@ from ldsu.tables.images import Progress, read_images
 from ldsu.tables.label_files import file_labels, npy_labels, npz_labels, table_labels, with_labels
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
+EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 SUFFIXES = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data"), "text"),
@@ -31,6 +33,7 @@ MARKED_SUFFIXES = {
     **dict.fromkeys((".feather", ".arrow", ".ipc", ".arrows"), "an Arrow file"),
     ".npz": "an .npz file",
     ".npy": "an .npy file",
+    **dict.fromkeys(EXCEL_SUFFIXES, "an Excel file"),
 }
 READERS: dict[str, Callable[[Path], Table]] = {
     "parquet": read_parquet,
@@ -38,6 +41,8 @@ READERS: dict[str, Callable[[Path], Table]] = {
     "stream": read_stream,
     "npy": read_npy,
     "npz": read_npz,
+    "excel": read_excel,
+    "ole": read_ole,
     "hdf5": read_hdf5,
     "mat": read_mat,
 }
@@ -134,7 +139,8 @@ def _kind(path: Path) -> str:
         raise TableError(f"{path.name} is empty. Give a file with a row for each sample.")
     for magic, kind in MAGIC:
         if head.startswith(magic):
-            return kind
+            excel = kind == "npz" and (_suffix(path) in EXCEL_SUFFIXES or is_workbook(path))
+            return "excel" if excel else kind
     if any(head.startswith(magic) for magic, _ in COMPRESSED):
         return "text"
     suffix = _suffix(path)

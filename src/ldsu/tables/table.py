@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 # A reason given by another library is quoted up to here.
 LONGEST_REASON = 160
-EXTRAS = {"pyarrow": "pyarrow", "PIL": "Pillow"}
+# Name of a package for pip, the extra that installs it, and what else the user can do.
+EXTRAS = {
+    "pyarrow": ("pyarrow", "cli", ""),
+    "PIL": ("Pillow", "cli", ""),
+    "openpyxl": ("openpyxl", "excel", ", or save the sheet as CSV"),
+}
 
 
 class TableError(ValueError):
@@ -127,7 +132,8 @@ def import_extra(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != package:  # something that it needs itself
             raise
-        sentence = f"Install {EXTRAS.get(package, package)}, which reads this file, with: pip install 'ldsu[cli]'"
+        name, extra, instead = EXTRAS[package]
+        sentence = f"Install {name}, which reads this file, with: pip install 'ldsu[{extra}]'{instead}"
         raise ModuleNotFoundError(sentence, name=package) from error
     return import_module(module)
 

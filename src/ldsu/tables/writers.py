@@ -33,6 +33,9 @@ def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
     if suffix not in SUFFIXES:
         raise ValueError(f"{path} has no known ending: use one of {', '.join(SUFFIXES)}.")
     if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+            # As in a file, whatever the locale: no value is lost. Names of files may hold bytes that are no text.
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         _write_separated(columns, sys.stdout, ",")
         return
     if suffix in (".csv", ".tsv"):

@@ -6,6 +6,7 @@ import gzip
 import math
 import os
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,16 @@ from ldsu.files import replacing
 if TYPE_CHECKING:
     from ldsu.bench.store import Store
 
-__all__ = ["print_table", "write_report"]
+__all__ = ["FILES", "is_report_of", "print_table", "write_report"]
+
+# What a report consists of.
+FILES = {
+    "html": "index.html",
+    "markdown": "report.md",
+    "csv": "table.csv",
+    "latex": "table.tex",
+    "settings": "settings.csv.gz",
+}
 
 
 def write_report(
@@ -61,13 +71,20 @@ def write_report(
     made, missing = draw_pictures(summary, store, say) if pictures else ([], [])
     say("writing")
     texts = {
-        "html": ("index.html", render_page(summary, drawn, made, missing)),
-        "markdown": ("report.md", markdown(summary, drawn)),
-        "csv": ("table.csv", csv_text(summary)),
-        "latex": ("table.tex", latex(summary)),
-        "settings": ("settings.csv.gz", settings_csv(summary)),
+        "html": render_page(summary, drawn, made, missing),
+        "markdown": markdown(summary, drawn),
+        "csv": csv_text(summary),
+        "latex": latex(summary),
+        "settings": settings_csv(summary),
     }
-    return {kind: _write(folder / name, text.encode()) for kind, (name, text) in texts.items()}
+    return {kind: _write(folder / FILES[kind], text.encode()) for kind, text in texts.items()}
+
+
+def is_report_of(experiment: Experiment, folder: Path) -> bool:
+    """Whether a folder holds an earlier report of an experiment, by the title of its page."""
+    page = folder / FILES["html"]
+    title = f"<title>{escape(experiment.title)}</title>"
+    return page.is_file() and title in page.read_text(encoding="utf-8", errors="replace")
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -106,7 +123,7 @@ def print_table(
         if not counts:
             continue
         view = Table(box=SIMPLE_HEAD, title=f"{spec.title}: {METRIC_NAMES[metric]}, {selection}", title_justify="left")
-        view.add_column("labels a class", no_wrap=True)
+        view.add_column("labels per class", no_wrap=True)
         for labels in counts:
             view.add_column(str(labels), justify="left", no_wrap=True)
         for method in summary.column_keys:

@@ -1,8 +1,8 @@
 """Readers of users' files, a module for each family of formats, and what their files begin with."""
 
 READABLE = (
-    "CSV, TSV and other separated text (.csv, .tsv, .txt; also .gz, .bz2, .xz), Parquet, Feather and Arrow, NumPy's "
-    ".npy and .npz, LIBSVM text, MATLAB's .mat, and folders of images"
+    "CSV, TSV and other separated text (.csv, .tsv, .txt; also .gz, .bz2, .xz), Parquet, Feather and Arrow, Excel's "
+    ".xlsx, NumPy's .npy and .npz, LIBSVM text, MATLAB's .mat, and folders of images"
 )
 MAGIC = (
     (b"PAR1", "parquet"),
@@ -13,4 +13,5 @@ MAGIC = (
     (b"MATLAB 7.3", "hdf5"),
     (b"\x89HDF\r\n\x1a\n", "hdf5"),
     (b"MATLAB 5.0", "mat"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "ole"),
 )

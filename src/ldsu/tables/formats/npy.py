@@ -105,8 +105,8 @@ def npz_entries(path: Path) -> dict[str, Entry]:
     entries = {}
     with readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        if any(member.filename == "[Content_Types].xml" for member in members):
-            raise TableError(f"{path.name} is an office document. Save its sheet as CSV, and give that.")
+        if any(member.filename in ("[Content_Types].xml", "mimetype") for member in members):  # Microsoft's, or .ods
+            raise TableError(f"{path.name} is an office document. Save its sheet as CSV or .xlsx, and give that.")
         for member in members:
             if not member.filename.endswith(".npy"):
                 raise TableError(f"{path.name} is a zip archive of other things, {member.filename!r} among them.")

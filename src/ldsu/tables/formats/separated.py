@@ -32,6 +32,8 @@ FRACTIONS = {
     ".": r"^[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?$",
     ",": r"^[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$",
 }
+# How Excel names the separator in the first line of a CSV file.
+SEPARATOR_LINE = re.compile(rb'"?sep=([,;|\t])"?\r?(?:\n|$)', re.IGNORECASE)
 SOMETHING = re.compile(rb"\S")
 # Blanks that may stand around a value, and quotation marks with nothing between them.
 BLANKS = re.compile(rb'[ "\t\v\f]')
@@ -41,11 +43,15 @@ FEWEST_NUMBERED = 3
 END = "\x1e the end \x1e"
 
 
-def read_separated(path: Path, data: bytes, notes: list[str]) -> Table:
+def read_separated(path: Path, data: bytes, notes: list[str], separator: str | None = None) -> Table:
     """Read CSV and its relatives: all columns as text, null where there is nothing."""
-    sample = _sample(path, data)
-    separator = _separator(path, sample)
-    names, n_header_lines, n_header_bytes = _header(path, data, separator, notes)
+    declared = SEPARATOR_LINE.match(data)
+    if declared and separator is None:
+        separator = declared[1].decode()
+        data = b"\n" + data[declared.end() :]  # an empty line in its place: the others keep their numbers
+    n_skipped = 1 if declared else 0
+    separator = separator or _separator(path, _sample(path, data))
+    names, n_header_lines, n_header_bytes = _header(path, data, separator, notes, n_skipped)
     if not SOMETHING.search(data, n_header_bytes):
         raise TableError(f"{path.name} has a header, but no rows. Give a file with a row for each sample.")
     frame = _parse(path, data, n_header_bytes, separator, names)
@@ -119,8 +125,8 @@ def _long_values() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _header(path: Path, data: bytes, separator: str, notes: list[str]) -> tuple[list[str], int, int]:
-    """Names of the columns, and how many lines and bytes they take: none where the first line is data."""
+def _header(path: Path, data: bytes, separator: str, notes: list[str], n_skipped: int) -> tuple[list[str], int, int]:
+    """Names of the columns, and how many lines and bytes they take: the empty ones before, where the first is data."""
     n_bytes = 0
 
     def counted() -> Iterator[str]:
@@ -139,7 +145,7 @@ def _header(path: Path, data: bytes, separator: str, notes: list[str]) -> tuple[
         notes.append(
             f"The first line is data, as all its values are numbers: the columns are named 0 to {len(names) - 1}."
         )
-        return [str(place) for place in range(len(names))], 0, 0
+        return [str(place) for place in range(len(names))], n_skipped, n_skipped
     if any("." in name and NUMBER.fullmatch(name) for name in names):
         notes.append("The first line was taken as the columns' names, though numbers are among them.")
     return named(path, names, notes), reader.line_num, n_bytes

@@ -1,0 +1,136 @@
+"""Excel workbooks (.xlsx) -> the first sheet, as columns of text like those of a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+from ldsu.arrays import ignoring_warnings
+from ldsu.tables.formats.separated import read_separated
+from ldsu.tables.formats.shared import DEFLATE_LIMIT, require
+from ldsu.tables.formats.text import TEXT_FACTOR
+from ldsu.tables.table import Table, TableError, import_extra, readable
+
+WORKBOOK = "xl/workbook.xml"
+# Rows of a sheet at most; a file that numbers its rows beyond would be filled up with empty ones for ever.
+MOST_ROWS = 2**20
+# Bytes held at the peak for each byte of XML (measured): of sheets and texts, which openpyxl streams, and of styles and
+# the like, which become objects. Some parts it does not read.
+STREAMED, STREAMED_FACTOR, WHOLE_FACTOR = ("xl/worksheets/", "xl/sharedStrings"), 12, 150
+UNREAD = ("xl/media/", "xl/drawings/", "xl/charts/", "xl/pivotCache/")
+# Bytes of a cell with the text that is made of it.
+CELL_BYTES = 128
+CHUNK = 2**26
+ERRORS = ("#N/A", "#VALUE!", "#DIV/0!", "#REF!", "#NAME?", "#NUM!", "#NULL!")
+
+
+def is_workbook(path: Path) -> bool:
+    """Whether a file is a zip archive that holds a workbook."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return WORKBOOK in archive.namelist()
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return False
+
+
+def read_excel(path: Path) -> Table:
+    """Read the first sheet of a workbook: formulas by the values saved with them, dates as dates, errors as missing."""
+    openpyxl = import_extra("openpyxl")
+    _require_parts(path)
+    notes = []
+    with path.open("rb") as file, ignoring_warnings():
+        with readable(path, "an Excel file"):
+            workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+            if not workbook.worksheets:
+                raise TableError(f"{path.name} has no sheet with cells. Give a file with a row for each sample.")
+            sheet = workbook.worksheets[0]
+            sheet.reset_dimensions()  # what the file says of them may be wrong
+            if len(workbook.sheetnames) > 1:
+                notes.append(f"Read the first of {len(workbook.sheetnames)} sheets, {sheet.title!r}.")
+        numbers, rows = _rows(path, sheet.iter_rows(max_row=MOST_ROWS, values_only=True))
+    if not rows:
+        raise TableError(f"{path.name} has an empty first sheet. Give a file with a row for each sample.")
+    width = max(map(len, rows))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([*row, *[""] * (width - len(row))] for row in rows)
+    del rows
+    data = text.getvalue().encode("utf-8", "replace")
+    require(path, TEXT_FACTOR * len(data))
+    table = read_separated(path, data, notes, separator=",")
+    return replace(table, lines=numbers[-table.n_rows :])
+
+
+def read_ole(path: Path) -> Table:
+    """Refuse workbooks of older versions, and encrypted ones, which are in the same container."""
+    raise TableError(
+        f"{path.name} is in the old Office format (.xls) or protected by a password. Save its sheet as .xlsx without a "
+        "password, or as CSV."
+    )
+
+
+def _require_parts(path: Path) -> None:
+    """Refuse parts that claim more than their bytes can hold, and ask for the memory to parse them."""
+    with readable(path, "an Excel file"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if WORKBOOK not in [member.filename for member in members]:
+            raise TableError(f"{path.name} holds no Excel workbook of this format. Save its sheet as CSV or .xlsx.")
+        for member in members:
+            if member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
+                raise ValueError(
+                    f"{member.filename} claims to unpack from {member.compress_size:,} bytes into {member.file_size:,}"
+                )
+    require(path, sum(_factor(member.filename) * member.file_size for member in members))
+
+
+def _factor(name: str) -> int:
+    if name.startswith(UNREAD):
+        return 0
+    return STREAMED_FACTOR if name.startswith(STREAMED) and not name.endswith(".rels") else WHOLE_FACTOR
+
+
+def _rows(path: Path, cells: Iterator[Sequence[Any]]) -> tuple[list[int], list[list[str]]]:
+    """Numbers and texts of the rows that are not empty, without empty cells at their ends."""
+    numbers: list[int] = []
+    rows: list[list[str]] = []
+    held, checked = 0, 0
+    for number in range(1, MOST_ROWS + 1):
+        with readable(path, "an Excel file"):
+            row = next(cells, None)
+        if row is None:
+            break
+        held += CELL_BYTES * len(row)
+        if held > checked:
+            require(path, held + CHUNK)
+            checked = held + CHUNK
+        texts = [_text(value) for value in row]
+        while texts and not texts[-1]:
+            texts.pop()
+        if texts:
+            numbers.append(number)
+            rows.append(texts)
+    return numbers, rows
+
+
+def _text(value: Any) -> str:
+    """A cell as a CSV file has it.
+
+    Examples
+    --------
+    >>> [_text(value) for value in (None, 5, 0.1, True, datetime(2026, 1, 31), datetime(2026, 1, 31, 17, 5), "#N/A")]
+    ['', '5', '0.1', 'true', '2026-01-31', '2026-01-31 17:05:00', '']
+    """
+    if value is None or value in ERRORS:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return str(value.date() if value.time() == time.min else value)
+    if isinstance(value, timedelta):
+        return repr(value.total_seconds())
+    return str(value).replace("\r\n", "\n").replace("\r", "\n")
