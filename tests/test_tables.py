@@ -457,6 +457,16 @@ def test_columns_written_are_read_back(suffix, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_line_ends_within_values_and_names_add_no_rows(suffix, tmp_path):
+    columns = {"a\rb": ["x\ry", "x\ny", "x\r\ny", "x"], "c": [1, 2, 3, 4]}
+    path = tmp_path / f"out{suffix}"
+    write_columns(columns, path)
+    assert path.read_bytes().endswith(b"x" + (b"," if suffix == ".csv" else b"\t") + b"4\n")
+    table = read_table(path)
+    assert table.frame.to_pydict() == {"a\rb": columns["a\rb"], "c": ["1", "2", "3", "4"]}
+
+
 def test_npz_holds_the_columns_and_nothing_else_whatever_their_names(tmp_path):
     columns = {"file": ["a", None], "allow_pickle": [1, 2], "kwds": np.array([0.5, 1.5]), "größe (m)": [True, False]}
     write_columns(columns, tmp_path / "out.npz")

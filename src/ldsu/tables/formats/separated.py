@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +82,7 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
     best, best_score = None, (0.0, 0.0, 0)
     for separator in SEPARATORS:
         with _long_values():
-            records = [record for record in csv.reader(_closed(sample), delimiter=separator) if record]
+            records = [record for record in csv.reader(sample, delimiter=separator) if record]
         # The last of them may have been cut off within quotation marks.
         header, *body = records[:-1] if len(records) > 2 else records or [[]]
         if len(header) < 2:
@@ -102,11 +102,6 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
             "them by commas, semicolons, tabs or '|'."
         )
     return ","
-
-
-def _closed(lines: Iterable[str]) -> Iterator[str]:
-    """Lines as `csv` wants them: a carriage return alone ends a line too."""
-    return (line.replace("\r\n", "\n").replace("\r", "\n") for line in lines)
 
 
 @contextmanager
@@ -130,7 +125,7 @@ def _header(path: Path, data: bytes, separator: str, notes: list[str]) -> tuple[
             yield line
 
     with _long_values(), readable(path, "separated text", "Mend its first line."):
-        reader = csv.reader(_closed(counted()), delimiter=separator)
+        reader = csv.reader(counted(), delimiter=separator)
         cells = next((record for record in reader if record), [])
     names = [cell.strip() for cell in cells]
     if not any(names):
@@ -198,7 +193,7 @@ def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str],
 def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Line on which each record starts and its values, slowly; an empty line is a record without values."""
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
-    reader = csv.reader(itertools.chain(_closed(text), [END]), delimiter=separator)
+    reader = csv.reader(itertools.chain(text, [END]), delimiter=separator)
     line = 1
     with _long_values(), readable(path, "separated text"):
         for values in reader:
