@@ -17,6 +17,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from ldsu.cli import cli
+from ldsu.models import read_container, write_container
 from ldsu.tables.readers import read_table
 
 COLOURS = ("red", "green", "blue")
@@ -397,6 +398,42 @@ def test_rows_on_standard_output_are_utf8_whatever_it_is_set_to(here, encoding):
     run("predict", "n.ldsu", "names.csv", "-o", "l.csv", "--keep-all")
     assert run("predict", "n.ldsu", "names.csv", "--keep-all") == Path("l.csv").read_bytes()
     assert b"n.ldsu" in run("inspect", "n.ldsu")
+
+
+def test_a_model_holds_as_many_columns_as_its_file_holds_texts(here, monkeypatch):
+    monkeypatch.setattr("ldsu.models.container.HEADER_ITEMS", 5000)
+    rng = np.random.default_rng(0)
+    names = [f"gene {j}" for j in range(5000)]
+    rows = [[*np.round(rng.normal(4 * (i % 2), size=5000), 2), "ab"[i % 2]] for i in range(8)]
+    write_csv("wide.csv", rows, (*names, "kind"))
+    done = call("fit", "wide.csv", "--label", "kind", "-o", "wide.ldsu")
+    assert done.exit_code == 0, done.output
+    shown = json.loads(call("inspect", "wide.ldsu", "--json").stdout)["about"]["columns"]
+    assert [row[:2] for row in shown] == [[name, "number"] for name in names]
+    done = call("predict", "wide.ldsu", "wide.csv", "-o", "labels.csv", "--keep-all", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["given"] == {"column": "kind", "rows": 8, "met": 8}
+
+
+def test_inspect_refuses_a_column_of_no_kind_in_a_sentence(here):
+    record, arrays = read_container(here / "things.ldsu")
+    record["model"]["fields"]["encoder"]["fields"]["columns"]["different"][0]["fields"]["kind"] = "eval"
+    write_container("bad.ldsu", record, arrays)
+    done = call("inspect", "bad.ldsu")
+    assert done.exit_code == 1
+    assert "bad.ldsu is not a sound model" in done.output
+
+
+def test_a_table_with_more_texts_than_a_model_file_holds_is_refused_before_the_fit(here, monkeypatch):
+    def too_late(*_, **__):
+        raise AssertionError("it began to fit")
+
+    monkeypatch.setattr("ldsu.tables.model.fit_task", too_late)
+    monkeypatch.setattr("ldsu.models.container.HEADER_ITEMS", 50)
+    done = call("fit", here / "things.csv", "--label", "colour", "-o", "x.ldsu")
+    assert done.exit_code == 2
+    assert "and a model file holds 64 MiB in 50. Give columns and classes fewer or shorter names." in done.output
+    assert not list(Path().iterdir())
 
 
 def test_a_model_saved_from_python_is_not_taken_for_a_tables(here):

@@ -325,6 +325,20 @@ def test_a_pipe_is_written_and_stays_a_pipe(tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+@pytest.mark.parametrize("name", ["m" * 245 + ".ldsu", "\N{SNOWMAN}" * 80 + ".ldsu"])
+def test_a_name_as_long_as_the_system_takes_is_written(name, tmp_path):
+    require_writable(tmp_path / name)
+    with replacing(tmp_path / name) as file:
+        file.write(b"whole")
+    assert (tmp_path / name).read_bytes() == b"whole"
+    assert files_in(tmp_path) == [name]
+
+
+def test_a_name_too_long_is_refused_before_the_work(tmp_path):
+    with pytest.raises(WriteError, match="Choose a shorter name"):
+        require_writable(tmp_path / ("m" * 300))
+
+
 # A full disk
 
 

@@ -279,7 +279,7 @@ def test_file_is_a_safetensors_file_of_about_the_arrays_size(tmp_path, digits):
     save_model(model, path)
     with safe_open(path, "np") as file:
         points = file.get_tensor("model.features_.feature_map_.points")
-        assert file.metadata()["format"] == "1"
+        assert file.metadata()["format"] == "2"
         stored = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
     np.testing.assert_array_equal(points, X)
     kept = model.features_.coef_.nbytes + X.nbytes + model.classifier_.coef_.nbytes

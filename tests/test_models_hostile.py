@@ -212,13 +212,13 @@ def test_json_100_000_levels_deep_is_refused(opening, file):
 
 def test_newer_format_says_how_to_update(sound, file):
     header, data = taken_apart(sound)
-    header["__metadata__"]["format"] = "2"
+    header["__metadata__"]["format"] = "3"
     record = json.loads(header["__metadata__"]["ldsu"])
     record["versions"]["ldsu"] = "9.1.0"
     header["__metadata__"]["ldsu"] = json.dumps(record)
     file.write_bytes(raw(header, data))
     assert_refused(
-        file, r"was written by ldsu 9\.1\.0 \(model format 2\); this is ldsu .*, which reads format 1\. Update"
+        file, r"was written by ldsu 9\.1\.0 \(model format 3\); this is ldsu .*, which reads formats 1 and 2\. Update"
     )
     header["__metadata__"]["ldsu"] = json.dumps({"versions": {"ldsu": "\n" * 500}})
     file.write_bytes(raw(header, data))
@@ -592,7 +592,25 @@ def without_numbers(encoder, arrays):
 
 
 def set_column(number, **values):
-    return lambda encoder, arrays: encoder["columns"][number]["fields"].update(values)
+    def change(encoder, arrays):
+        one_by_one(encoder)
+        encoder["columns"][number]["fields"].update(values)
+
+    return change
+
+
+def one_by_one(encoder):
+    """Columns as format 1 stored them."""
+    columns = encoder["columns"]
+    if isinstance(columns, dict):
+        encoder["columns"] = [
+            {**columns["different"][int(place)], "fields": {**columns["different"][int(place)]["fields"], "name": name}}
+            for name, place in zip(columns["names"].split("\n"), columns["places"].split(" "), strict=True)
+        ]
+
+
+def set_columns(**values):
+    return lambda encoder, arrays: encoder["columns"].update(values)
 
 
 def set_array(name, values):
@@ -626,6 +644,25 @@ def set_array(name, values):
         (set_column(3, kind="text"), r"it has 2 column\(s\) of text and words for 1"),
         (set_column(3, kind="number"), "it has 6 columns of numbers and encodes 5"),
         (set_column(3, kind="eval"), "not one of number, time, category, text, ignored"),
+        (set_columns(names="size\ntown\nnote"), "columns has 3 names for 4 columns"),
+        (set_columns(names="size\ntown\nnote\nid\nage"), "columns has 5 names for 4 columns"),
+        (set_columns(names="size\ntown\nnote\nsize"), "two of its columns have one name"),
+        (set_columns(names=""), "columns has 1 names for 4 columns"),
+        (set_columns(names=["size"]), "not a list of names"),
+        (set_columns(names="x", places=""), "columns has 1 names for 0 columns"),
+        (set_columns(names="", places=""), "it has 4 columns of numbers and encodes 5"),
+        (set_columns(places="0 1 2"), "columns has 4 names for 3 columns"),
+        (set_columns(places="0 1 2 4"), "columns names columns that are not there"),
+        (set_columns(places="0 1 2 -1"), "not a list of names"),
+        (set_columns(places="0 1  3"), "columns names columns that are not there"),
+        (set_columns(places=f"0 1 2 {'9' * 5000}"), "columns names columns that are not there"),
+        (set_columns(places=[0, 1, 2, 3]), "not a list of names"),
+        (set_columns(places="0 1 2 2"), r"it has 2 column\(s\) of text and words for 1"),
+        (set_columns(different={}), "columns is a table of 0, not a list"),
+        (set_columns(different=[]), "columns names columns that are not there"),
+        (set_columns(different=[5] * 4), "columns.0 is 5, not an object"),
+        (set_columns(more=5), "not a list of names"),
+        (lambda encoder, arrays: encoder.update(columns={}), "not a list of names"),
         (set_array("numbers.flagged", [5]), "it flags a column that is not there"),
         (set_array("numbers.flagged", [2**62]), "it flags a column that is not there"),
         (set_array("numbers.flagged", [-1]), "flagged goes down to -1"),
@@ -652,6 +689,32 @@ def test_tables_whose_columns_do_not_fit_together_are_refused(change, message, t
         lambda record, arrays: change(record["model"]["fields"]["encoder"]["fields"], arrays),
     )
     assert_refused(file, f"is not a sound model: .*{message}", readers=[load_model])
+
+
+def test_a_file_that_stores_columns_one_by_one_loads_as_before(table_model, file):
+    save_model(table_model, file)
+    described = describe_model(file)["model"]
+    changed(file.read_bytes(), file, lambda record, arrays: one_by_one(record["model"]["fields"]["encoder"]["fields"]))
+    header, data = taken_apart(file.read_bytes())
+    header["__metadata__"]["format"] = "1"
+    file.write_bytes(raw(header, data))
+    assert load_model(file).encoder.columns == table_model.encoder.columns
+    assert describe_model(file)["model"] == described
+
+
+@pytest.mark.parametrize("reader", [load_model, describe_model])
+def test_memory_for_very_many_columns_is_asked_for_first(reader, table_model, file, monkeypatch):
+    save_model(table_model, file)
+    n = 10**6
+
+    def many(record, arrays):
+        columns = record["model"]["fields"]["encoder"]["fields"]["columns"]
+        columns.update(names="\n" * (n - 1), places="0 " * (n - 1) + "0")
+
+    changed(file.read_bytes(), file, many)
+    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**28)
+    with pytest.raises(MemoryError, match=r"A model of 1,000,000 columns needs about 0\.7 GiB"):
+        reader(file)
 
 
 def test_tables_with_a_classifier_that_is_not_theirs_are_refused(table_model, file):

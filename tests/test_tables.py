@@ -11,7 +11,7 @@ import scipy.sparse
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
-from ldsu.models import load_model, save_model  # noqa: E402
+from ldsu.models import describe_model, load_model, save_model  # noqa: E402
 from ldsu.tables.columns import detect_columns, labels_of, numbers_of  # noqa: E402
 from ldsu.tables.encoder import Numbers, TableEncoder  # noqa: E402
 from ldsu.tables.estimate import estimate  # noqa: E402
@@ -416,6 +416,18 @@ def test_a_model_of_mixed_columns_is_right_and_the_same_after_saving(mixed, tmp_
     assert again.encoder.decisions() == model.encoder.decisions()
 
 
+def test_names_of_columns_come_back_whatever_they_hold(tmp_path):
+    names = ("a\nb", "a\\nb", "\\", "\\\\n\n", "", "é\r\t", "a b")
+    rng = np.random.default_rng(0)
+    table = Table(Path("x"), pa.table({**{name: rng.normal(size=30) for name in names}, "y": ["u", "v"] * 15}))
+    model, _ = fit_task(prepare(table, "y"))
+    save_model(model, tmp_path / "m.ldsu")
+    assert load_model(tmp_path / "m.ldsu").encoder.columns == model.encoder.columns
+    assert tuple(column.name for column in model.encoder.columns) == names
+    described = describe_model(tmp_path / "m.ldsu")["model"]["fields"]["encoder"]["fields"]["columns"]
+    assert tuple(column["fields"]["name"] for column in described) == names
+
+
 def test_a_model_reads_the_same_rows_from_another_format(mixed, tmp_path):
     path, _ = mixed
     model, _ = fit_task(prepare(read_table(path), "season"))
@@ -425,6 +437,65 @@ def test_a_model_reads_the_same_rows_from_another_format(mixed, tmp_path):
         writer.writerow(frame.column_names)
         writer.writerows(["" if v is None else v for v in row.values()] for row in frame.to_pylist())
     np.testing.assert_allclose(model.transform(tmp_path / "trips.csv"), model.transform(path), atol=1e-12)
+
+
+def wide(n, p, decimal=".", seed=0):
+    """A table of text with p columns of numbers, some of them missing, and a label."""
+    values = np.random.default_rng(seed).normal(size=(n, p)).round(4)
+    rows = [[str(value).replace(".", decimal) for value in row] for row in values]
+    rows[1][3], rows[2][5], rows[0][7] = "", " NA", "?"
+    header = [*(f"c{j}" for j in range(p)), "y"]
+    return "\n".join(";".join(row) for row in [header, *([*row, "ab"[i % 2]] for i, row in enumerate(rows))]) + "\n"
+
+
+def test_calls_for_a_wide_table_do_not_grow_with_its_columns(tmp_path, monkeypatch):
+    (tmp_path / "wide.csv").write_text(wide(4, 5000))
+    calls = []
+    import pyarrow.compute
+
+    for name in ("cast", "utf8_trim_whitespace", "is_in"):
+        real = getattr(pyarrow.compute, name)
+        monkeypatch.setattr(pyarrow.compute, name, lambda *a, real=real, **k: calls.append(real) or real(*a, **k))
+    task = prepare(read_table(tmp_path / "wide.csv"), "y")
+    assert task.X.shape == (4, 5003)  # three are missing often enough to be flagged
+    assert len(calls) < 300
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_columns_read_together_and_one_by_one_are_the_same(decimal, tmp_path, monkeypatch):
+    odd = {
+        "town": ["Ulm", "Kiel"] * 15,
+        "price": ["€ 5", *map(str, range(29))],
+        "when": [f"2026-01-{i + 1:02d}" for i in range(30)],
+        "same": ["7"] * 30,
+        "number": [*map(str, range(3, 33))],
+        "flag": ["true", "false"] * 15,
+        "most": ["-", *(f"{i}{decimal}5" for i in range(29))],
+        "huge": ["1e999", *map(str, range(29))],
+    }
+    (tmp_path / "wide.csv").write_text(wide(30, 40, decimal))
+    table = read_table(tmp_path / "wide.csv")
+    assert table.decimal == decimal
+    frame = table.frame
+    for place, (name, values) in enumerate(odd.items()):
+        frame = frame.add_column(5 * place, name, pa.array(values, pa.string()))
+    frame = frame.append_column("typed", pa.array([None, *range(29)], pa.int16()))
+    frame = frame.append_column("nan", pa.array([np.nan, *range(29)], pa.float32()))
+    table = replace(table, frame=frame)
+    together = prepare(table, "y")
+    monkeypatch.setattr("ldsu.tables.columns.BLOCK_VALUES", 1)
+    one_by_one = prepare(table, "y")
+    assert together.encoder.columns == one_by_one.encoder.columns
+    assert together.encoder.notes == one_by_one.encoder.notes
+    np.testing.assert_array_equal(together.X, one_by_one.X)
+
+
+def test_a_matrix_that_does_not_fit_into_memory_is_refused_before_it_is_built(tmp_path, monkeypatch):
+    (tmp_path / "wide.csv").write_text(wide(50, 1000))
+    table = read_table(tmp_path / "wide.csv")
+    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**20)
+    with pytest.raises(MemoryError, match=r"wide\.csv with 50 rows and 1,000 columns of numbers needs about"):
+        prepare(table, "y")
 
 
 @pytest.mark.parametrize("make", [made_tables.digits_csv, made_tables.digits_images, made_tables.tickets_csv])
@@ -455,6 +526,16 @@ def test_columns_written_are_read_back(suffix, tmp_path):
     column = next(c for c in detect_columns(table, label=None) if c.name == "probability")
     np.testing.assert_array_equal(numbers_of(table, column), columns["probability"])
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_line_ends_within_values_and_names_add_no_rows(suffix, tmp_path):
+    columns = {"a\rb": ["x\ry", "x\ny", "x\r\ny", "x"], "c": [1, 2, 3, 4]}
+    path = tmp_path / f"out{suffix}"
+    write_columns(columns, path)
+    assert path.read_bytes().endswith(b"x" + (b"," if suffix == ".csv" else b"\t") + b"4\n")
+    table = read_table(path)
+    assert table.frame.to_pydict() == {"a\rb": columns["a\rb"], "c": ["1", "2", "3", "4"]}
 
 
 def test_npz_holds_the_columns_and_nothing_else_whatever_their_names(tmp_path):

@@ -1,6 +1,8 @@
 """Folders of images: labels from sub-folders or a list, one size and one number of channels for all."""
 
+import os
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -259,6 +261,26 @@ def test_link_to_nowhere_and_text_named_like_an_image_are_named(folder):
     (path / "cat" / "b.png").unlink()
     (path / "cat" / "c.png").write_text("not an image")
     assert "c.png" in refusal(read_table, path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("image_size", [None, (2, 2)])
+def test_pipe_and_device_named_like_images_are_refused_and_never_opened(folder, image_size):
+    path = folder({"cat/a.png": GREY})
+    pipe = path / "cat" / "b.png"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"",))  # ends the wait of whoever opens it after all
+    writer.start()
+    try:
+        assert "b.png is not a regular file" in refusal(read_table, path, image_size=image_size)
+        assert writer.is_alive()
+    finally:
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        writer.join()
+        os.close(reader)
+    pipe.unlink()
+    pipe.symlink_to(os.devnull)
+    assert "b.png is not a regular file" in refusal(read_table, path, image_size=image_size)
 
 
 def test_image_of_too_many_pixels_is_refused_before_it_is_decoded(folder, monkeypatch):

@@ -363,6 +363,50 @@ def test_line_of_a_hundred_megabytes_is_refused_and_one_of_ten_is_read(read):
     assert len(columns(table)["a"][0]) == 10**7
 
 
+def wide_text(rows, end="\n"):
+    """Lines of 5,000 values behind those of `rows`, whose first one names the columns."""
+    header, *rows = rows
+    names = [*header, *(f"c{place}" for place in range(5000))]
+    return end.join([";".join(names), *(";".join([*row, *["7"] * 5000]) for row in rows)]) + end
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_wide_text_is_read_as_any_other(read, end, chunks, monkeypatch):
+    rows = [["a", "b b ", "c"], ["1", "2,5", "x"], ["3", "", " y "], ['" 2 "', '"x;\n""y"""', '""'], ["é", "NA", "?"]]
+    text = wide_text([*rows, ["5", "6", '"a\rb"']], end).replace(f"3;;{' y '}", f"{end}3;; y ")
+    separated = "ldsu.tables.formats.separated"
+    if chunks > 1:
+        monkeypatch.setattr(f"{separated}.WIDE_ROWS", 2)
+        monkeypatch.setattr(f"{separated}.WIDE_VALUES", 0)
+    wide = read("t.csv", text)
+    assert {column.num_chunks for column in wide.frame.columns} == {chunks}
+    monkeypatch.setattr(f"{separated}.WIDE", 10**6)
+    other = read("t.csv", text)
+    assert columns(wide) == columns(other)
+    assert list(wide.lines) == list(other.lines)
+    assert (wide.decimal, wide.notes) == (other.decimal, other.notes)
+
+
+def test_what_must_be_fixed_in_wide_text_is_named(read):
+    header = ["a", "b"]
+    assert "line 3 has 5,003 values, but the first line has 5,002" in refusal(
+        read, "t.csv", wide_text([header, ["1", "2"], ["1", "2", "3"]])
+    )
+    assert "line 2: a quotation mark is opened and not closed" in refusal(
+        read, "t.csv", wide_text([header, ['"1', "2"], ["1", "2"]])
+    )
+
+
+def test_memory_for_very_many_columns_is_asked_for_before_they_are_read(read, monkeypatch):
+    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**26)
+    text = ",".join(f"c{place}" for place in range(10**5)) + "\n" + ",".join(["7"] * 10**5) + "\n"
+    with pytest.raises(
+        MemoryError, match=r"Reading t\.csv with its 100,000 columns needs about 0\.1 GiB, but 0\.1 GiB"
+    ):
+        read("t.csv", text)
+
+
 def test_reading_leaves_the_limit_of_the_csv_module_as_it_was(read):
     import csv
 

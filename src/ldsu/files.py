@@ -50,7 +50,8 @@ def replacing(
             with open(path, mode, **options) as file:
                 yield file
             return
-        name = path.with_name(f"{path.name}.part{secrets.token_hex(4)}")
+        # Of a long name the beginning: with more behind it, it would be longer than a name may be.
+        name = path.with_name(f"{path.name[:50]}.part{secrets.token_hex(4)}")
         try:
             with open(name, mode.replace("w", "x"), opener=_private if private else None, **options) as file:
                 yield file
@@ -82,6 +83,8 @@ def require_writable(path: str | os.PathLike[str]) -> None:
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is no folder")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, f"the folder {folder} is read-only")
+        with suppress(FileNotFoundError):
+            path.lstat()  # refuses a name too long
 
 
 @contextmanager
@@ -96,6 +99,8 @@ def _in_words(path: Path) -> Iterator[None]:
             advice = "Free some space, or choose a folder on another disk"
         elif error.errno == errno.ENOENT:
             advice = "Create the folder first, or choose another"
+        elif error.errno == errno.ENAMETOOLONG:
+            advice = "Choose a shorter name"
         else:
             advice = "Choose a folder that can be written"
         failure = WriteError(f"{path} cannot be written ({error.strerror or error}). {advice}.")

@@ -31,6 +31,13 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _watcher.reset(token)
 
 
+def announce(what: str) -> None:
+    """Tell the watcher what is being done, without timing it."""
+    watcher = _watcher.get()
+    if watcher is not None:
+        watcher(what, None)
+
+
 class Stages:
     """Time named stages: ``with stages("kernel"): ...`` adds to ``stages.seconds["kernel"]``.
 

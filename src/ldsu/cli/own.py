@@ -179,11 +179,13 @@ def fit(
         "expected_seconds": round(expected.seconds, 1),
         "expected_bytes": expected.memory,
     }
+    from ldsu.models import require_storable, save_model
+
+    require_storable(task.encoder)
     _say_before(talk, summary, expected.available)
     if dry_run:
         talk.finish({**summary, "dry_run": True})
         return
-    from ldsu.models import save_model
     from ldsu.tables.model import fit_task
 
     start = time.perf_counter()
@@ -192,7 +194,7 @@ def fit(
             task, solver=solver, device=device, unequal=unequal, dask=dask, about={"notes": summary["notes"]}
         )
     seconds = time.perf_counter() - start
-    save_model(model, output, about={**model.about, "columns": [list(row) for row in task.encoder.decisions()]})
+    save_model(model, output, about=model.about)
     selection = model.classifier.features_.selection_
     left_out = selection[0]["accuracy"] if selection else None
     summary |= {
@@ -357,6 +359,12 @@ def inspect(model: Path, as_json: bool) -> None:
     from ldsu.models import describe_model
 
     described = describe_model(model)
+    if described["class"] == "TableModel":
+        from ldsu.models.container import refusing
+        from ldsu.models.schema import sound
+
+        with refusing(model), sound():
+            described["about"]["columns"] = _decisions(described["model"]["fields"]["encoder"]["fields"])
     if as_json:
         click.echo(json.dumps(described))
         return
@@ -472,7 +480,7 @@ def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool, taken: Sequ
     kept: dict[str, Any] = {}
     for name in names:
         new = name
-        while new in (*taken, *kept):
+        while new in taken or new in kept:
             new = f"table.{new}"
         assert table.frame is not None
         kept[new] = table.frame[name]
@@ -567,6 +575,15 @@ def _say_model(talk: Talk, path: Path, described: dict[str, Any]) -> None:
     ]
     for name, value in rows:
         talk.say(f"{name.replace('_', ' '):<18} {_number(value)}")
+
+
+def _decisions(encoder: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What a model does with each column, from the description of its encoder."""
+    from ldsu.tables.encoder import decisions
+
+    fields = (column["fields"] for column in encoder["columns"])
+    columns = ((column["name"], column["kind"], column["note"]) for column in fields)
+    return decisions(columns, encoder["scaling"], encoder["matrix_columns"], encoder["image_shape"])
 
 
 def _number(value: Any) -> str:

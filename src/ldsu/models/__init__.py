@@ -5,7 +5,7 @@ container -> schema -> kinds -> records -> probe -> classes, which fills the tab
 
 import ldsu.models.classes  # noqa: F401 - fills the table of schemas
 from ldsu.models.container import ModelError, is_model, read_container, read_record, write_container
-from ldsu.models.files import describe_model, load_model, save_model
+from ldsu.models.files import describe_model, load_model, require_storable, save_model
 
 __all__ = [
     "ModelError",
@@ -14,6 +14,7 @@ __all__ = [
     "load_model",
     "read_container",
     "read_record",
+    "require_storable",
     "save_model",
     "write_container",
 ]

@@ -45,7 +45,7 @@ from ldsu.models.probe import (
     probe_rows,
     random_rows,
 )
-from ldsu.models.records import Parameter, Record, Records, Steps
+from ldsu.models.records import Named, Parameter, Record, Records, Steps
 from ldsu.models.schema import SCHEMAS, Field, Schema
 
 KERNEL_METHODS = ("KDA", "KPCA", "KSDA", "KSELF", "KLPP", "LDSU")
@@ -302,7 +302,7 @@ SCHEMAS.update(
         "TableEncoder": Schema(
             _class("TableEncoder"),
             (
-                Field("columns", Records("Column")),
+                Field("columns", Named("Column")),
                 Field("scaling", Text(("each", "common", "counts", "none"))),
                 Field("matrix_columns", Whole(low=0)),
                 Field("image_shape", Optional(Shape())),

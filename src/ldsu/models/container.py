@@ -24,7 +24,8 @@ import ldsu
 from ldsu.files import replacing
 from ldsu.memory import require_memory
 
-FORMAT = 1
+# Format 1 stored each column of a table by itself; everything else is the same.
+FORMAT, READABLE = 2, (1, 2)
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "I64": np.dtype("<i8"),
@@ -133,17 +134,22 @@ def write_container(path: str | os.PathLike[str], record: dict[str, Any], arrays
         at += array.nbytes
     encoded = json.dumps(header, separators=(",", ":")).encode("ascii")
     encoded += b" " * (-len(encoded) % 8)
+    require_header(encoded)
+    with replacing(path, private=True) as file:
+        file.write(len(encoded).to_bytes(8, "little"))
+        file.write(encoded)
+        for name in order:
+            file.write(_bytes(plain[name]))
+
+
+def require_header(encoded: bytes) -> None:
+    """Raise a ValueError if a header is larger than a model file holds."""
     if len(encoded) > HEADER_BYTES or _items(encoded) > HEADER_ITEMS:
         raise ValueError(
             f"The model's names, labels and other texts take {len(encoded) / 2**20:.0f} MiB in {_items(encoded):,} "
             f"pieces, and a model file holds {HEADER_BYTES >> 20} MiB in {HEADER_ITEMS:,}. Give columns and classes "
             "fewer or shorter names."
         )
-    with replacing(path, private=True) as file:
-        file.write(len(encoded).to_bytes(8, "little"))
-        file.write(encoded)
-        for name in order:
-            file.write(_bytes(plain[name]))
 
 
 def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -313,7 +319,7 @@ def _other_format(beginning: bytes) -> str | None:
 
 
 def _check_format(written: Any, record: Any) -> None:
-    if written == str(FORMAT):
+    if written in map(str, READABLE):
         return
     if not isinstance(written, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", written):
         raise Refusal(f"is damaged: its format is {shown(written)}, which is none. {AGAIN}")
@@ -322,7 +328,7 @@ def _check_format(written: Any, record: Any) -> None:
     known = isinstance(version, str) and VERSION.fullmatch(version)
     raise Refusal(
         f"was written by {f'ldsu {version}' if known else 'another ldsu'} (model format {written}); this is ldsu "
-        f"{ldsu.__version__}, which reads format {FORMAT}. Update with: pip install -U ldsu"
+        f"{ldsu.__version__}, which reads formats {' and '.join(map(str, READABLE))}. Update with: pip install -U ldsu"
     )
 
 

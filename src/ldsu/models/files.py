@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from collections.abc import Iterator
@@ -13,7 +14,16 @@ from typing import Any
 import numpy as np
 
 import ldsu
-from ldsu.models.container import VERSION, Refusal, read_container, read_header, refusing, shown, write_container
+from ldsu.models.container import (
+    VERSION,
+    Refusal,
+    read_container,
+    read_header,
+    refusing,
+    require_header,
+    shown,
+    write_container,
+)
 from ldsu.models.kinds import checked_json
 from ldsu.models.probe import changed_answer, load_probe, save_probe
 from ldsu.models.records import describe_record, put_together, take_apart
@@ -66,6 +76,18 @@ def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] 
         "probe": save_probe(model, writer),
     }
     write_container(path, record, writer.arrays)
+
+
+def require_storable(part: Any) -> None:
+    """Raise the ValueError of `save_model` for a part of a model whose names and texts are too many for a file.
+
+    Parameters
+    ----------
+    part : object
+        Of a class that model files know, such as `ldsu.tables.encoder.TableEncoder`.
+    """
+    text = json.dumps(take_apart(part, "model", Writer()), separators=(",", ":"))
+    require_header(json.dumps(text).encode("ascii"))  # a record is a text within the header
 
 
 def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "cpu") -> Any:

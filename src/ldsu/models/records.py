@@ -6,18 +6,23 @@ nothing else from it, calls no `__init__` but that of data classes, and looks th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from ldsu.kernels import KERNELS
+from ldsu.memory import require_memory
 from ldsu.models.container import Entry, Refusal, shown
 from ldsu.models.kinds import Either, Optional, Text, agree, checked_json, short
 from ldsu.models.schema import JSON, SCHEMAS, Reader, Schema, Writer, at, schema_of, wrong
 
 DEEPEST = 20
+# Memory of an object of `Named` and of its name; described, it takes more than loaded.
+NAMED_BYTES = 800
 
 
 def take_apart(value: Any, place: str, writer: Writer, *, fitted: bool = True) -> JSON:
@@ -212,6 +217,67 @@ class Records:
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
         """Describe each."""
         return [self.kind.describe(part, f"{place}.{i}", entries) for i, part in enumerate(_list(stored, place))]
+
+
+class Named(Records):
+    """A tuple of data objects of which very many differ in their `name` alone: those are stored once.
+
+    The names are one text, a line each, and so are the objects' places among the different ones: 2,000,000 columns are
+    three values of a header. Format 1 stored a list of records.
+    """
+
+    def save(self, value: Any, place: str, writer: Writer) -> JSON:
+        """The different objects without a name, and for each object its name and its place among these."""
+        but_name = attrgetter(*(one.name for one in SCHEMAS[self.kind.names[0]].fields if one.name != "name"))
+        first: dict[Any, Any] = {}
+        for part in value:
+            first.setdefault(but_name(part), part)
+        number = {key: of for of, key in enumerate(first)}
+        names = (part.name.replace("\\", "\\\\").replace("\n", "\\n") for part in value)
+        return {
+            "different": super().save([replace(part, name="") for part in first.values()], place, writer),
+            "names": "\n".join(names),
+            "places": " ".join(str(number[but_name(part)]) for part in value),
+        }
+
+    def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> tuple[Any, ...]:
+        """Put each together."""
+        if isinstance(stored, list):
+            return super().load(stored, place, reader, sizes)
+        names, places = self._parts(stored, place)
+        different = super().load(stored["different"], place, reader, sizes)
+        return tuple(replace(different[of], name=name) for name, of in zip(names, places, strict=True))
+
+    def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
+        """Describe each."""
+        if isinstance(stored, list):
+            return super().describe(stored, place, entries)
+        names, places = self._parts(stored, place)
+        different = super().describe(stored["different"], place, entries)
+        return [
+            {**different[of], "fields": {**different[of]["fields"], "name": name}}
+            for name, of in zip(names, places, strict=True)
+        ]
+
+    def _parts(self, stored: JSON, place: str) -> tuple[list[str], list[int]]:
+        """The names, and the place of each object among the different ones."""
+        if not isinstance(stored, dict) or set(stored) != {"different", "names", "places"}:
+            raise wrong(place, stored, "a list of names")
+        names, places, n_different = stored["names"], stored["places"], len(_list(stored["different"], place))
+        if not isinstance(names, str) or not isinstance(places, str) or not re.fullmatch(r"[0-9 ]*", places):
+            raise wrong(place, stored, "a list of names")
+        n = places.count(" ") + 1 if places else 0
+        if names.count("\n") + 1 != max(n, 1) or (names and not n):
+            raise Refusal(f"is not a sound model: {at(place)} has {names.count(chr(10)) + 1} names for {n} columns.")
+        require_memory(n * NAMED_BYTES, f"A model of {n:,} columns", "Close other programs, or use a larger machine.")
+        found = [int(one) if 0 < len(one) < 10 else n_different for one in places.split(" ")] if n else []
+        if max(found, default=-1) >= n_different:
+            raise Refusal(f"is not a sound model: {at(place)} names columns that are not there.")
+        return [_unescaped(name) for name in names.split("\n")][:n], found
+
+
+def _unescaped(name: str) -> str:
+    return re.sub(r"\\([\\n])", lambda found: "\n" if found[1] == "n" else "\\", name) if "\\" in name else name
 
 
 class Steps:

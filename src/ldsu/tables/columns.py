@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from ldsu.progress import announce
 from ldsu.tables.table import Table, TableError
 
 if TYPE_CHECKING:
     import pyarrow
 
 Kind = Literal["number", "time", "category", "text", "ignored"]
+T = TypeVar("T")
 
+# Columns are read together up to this many values: one call of pyarrow costs as much as some thousand of them.
+BLOCK_VALUES = 2**19
 # Of a column of numbers or times, so many values may be something else and are taken for missing.
 STRAY_SHARE, STRAY_VALUES = 0.02, 5
 # A text has at least so many words, or signs, on average; a category has fewer, and repeats itself.
@@ -31,6 +35,8 @@ FEW_CODES = 20
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "#N/A")
 MISSING_NUMBERS = (*MISSING, "None", "-", "?")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+# Numbers that need nothing but a cast, by their decimal sign.
+PLAIN = {sign: rf"^-?(\d+[{sign}]?\d*|[{sign}]\d+)([eE][+-]?\d+)?$" for sign in ".,"}
 # What people write around numbers, and thousands between which a sign stands.
 BEFORE = r"^([+-]?)(?:€|\$|£|¥|EUR|USD|GBP|CHF)\s*"
 AFTER = r"\s*(?:%|€|\$|£|¥|EUR|USD|GBP|CHF)$"
@@ -47,7 +53,7 @@ SHOWN_FORMATS = {"%d": "day", "%m": "month", "%Y": "year"}
 IDENTIFIER = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key)([\W_]|$)|[a-z]I[Dd]$", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column and what was made of it.
 
@@ -101,8 +107,26 @@ def detect_columns(table: Table, *, label: str | None, given: Mapping[str, Kind]
         require_column(table, name)
         if name == label:
             raise ValueError(f"Column {name!r} is the column of labels: it cannot be {given[name]} too.")
-    names = table.frame.column_names if table.frame is not None else []
-    return [_detect(table, name, given.get(name)) for name in names if name != label]
+    names = [name for name in table.frame.column_names if name != label] if table.frame is not None else []
+    columns: list[Column] = []
+    for block in column_blocks(table, names):
+        numbers, plain = _plain_numbers(table, block)
+        varies = np.fmin.reduce(numbers, axis=0) < np.fmax.reduce(numbers, axis=0)
+        for place, name in enumerate(block):
+            if plain[place] and varies[place] and name not in given and _may_be_number(table, name):
+                columns.append(_unless_identifier(Column(name, "number"), numbers[:, place]))
+            else:
+                columns.append(_detect(table, name, given.get(name)))
+    return columns
+
+
+def column_blocks(table: Table, columns: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Some of the columns at a time, as many as are read together; whoever watches sees how many are done."""
+    size = max(1, BLOCK_VALUES // table.n_rows)
+    for start in range(0, len(columns), size):
+        if len(columns) > size:
+            announce(f"{start:,} of {len(columns):,} columns")
+        yield columns[start : start + size]
 
 
 def require_column(table: Table, name: str) -> None:
@@ -142,11 +166,11 @@ def _detect(table: Table, name: str, given: Kind | None) -> Column:
     is_text = _is_string(values.type)
     if given == "number" or (given is None and not is_text and not pa.types.is_boolean(values.type)):
         column = _required(_number_column(table, name), table, name, "number")
-        return column if given else _unless_identifier(column, table)
-    if given is None and is_text and (table.is_text or distinct > FEW_CODES):
+        return column if given else _unless_identifier(column, numbers_of(table, column))
+    if given is None and is_text and (table.is_text or distinct > FEW_CODES) and _has_digits(values):
         found = _number_column(table, name)
         if found is not None:
-            return _unless_identifier(found, table)
+            return _unless_identifier(found, numbers_of(table, found))
         found = _time_column(table, name)
         if found is not None:
             return found
@@ -167,6 +191,18 @@ def _is_string(kind: pyarrow.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _may_be_number(table: Table, name: str) -> bool:
+    """Whether a column of plain numbers is one of numbers: of typed texts, it depends on how many there are."""
+    assert table.frame is not None
+    return table.is_text or not _is_string(table.frame[name].type)
+
+
+def _has_digits(texts: pyarrow.ChunkedArray) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(texts, r"\d")).as_py())
 
 
 def _is_time(kind: pyarrow.DataType) -> bool:
@@ -276,9 +312,8 @@ def _number_column(table: Table, name: str) -> Column | None:
     return Column(name, "number", "; ".join(filter(None, (parsed.note, note))), stray=stray)
 
 
-def _unless_identifier(column: Column, table: Table) -> Column:
+def _unless_identifier(column: Column, numbers: np.ndarray) -> Column:
     """Leave out whole numbers that count the rows, in whatever order, or that are all different and called an id."""
-    numbers = numbers_of(table, column)
     n = numbers.size
     if n < OWN_VALUE_ROWS or not np.all(np.isfinite(numbers)) or np.any(numbers != np.floor(numbers)):
         return column
@@ -362,7 +397,7 @@ def _typed_numbers(table: Table, name: str) -> np.ndarray:
 
 def _plain(values: pyarrow.ChunkedArray) -> np.ndarray:
     """A NumPy array of one's own; NaN where a number is missing."""
-    return np.array(values.to_numpy())
+    return np.array(values.to_numpy(zero_copy_only=False))
 
 
 def numbers_of(table: Table, column: Column) -> np.ndarray:
@@ -374,6 +409,59 @@ def numbers_of(table: Table, column: Column) -> np.ndarray:
         if texts[row].as_py() not in column.stray:
             _refuse(table, column.name, row)
     return numbers
+
+
+def numbers_together(table: Table, columns: Sequence[Column]) -> np.ndarray:
+    """`numbers_of` several columns (n, k)."""
+    numbers, plain = _plain_numbers(table, [column.name for column in columns])
+    for place, column in enumerate(columns):
+        if column.kind == "time" or not plain[place]:
+            numbers[:, place] = numbers_of(table, column)
+    return numbers
+
+
+def _plain_numbers(table: Table, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Several columns at once as float64 (n, k), NaN where missing, and which of them (k,) are plain numbers.
+
+    Not plain, and to be read one by one, are times, infinities, numbers with signs around them, and whatever is none.
+    """
+    assert table.frame is not None
+    numbers = np.full((len(names), table.n_rows), np.nan)
+    plain = np.zeros(len(names), dtype=bool)
+    places: dict[pyarrow.DataType, list[int]] = {}
+    columns = [table.frame[name] for name in names]
+    for place, column in enumerate(columns):
+        places.setdefault(column.type, []).append(place)
+    for kind, of_kind in places.items():
+        found = _cast_together([columns[place] for place in of_kind], kind, table.decimal)
+        if found is not None:
+            numbers[of_kind] = found[0].reshape(len(of_kind), -1)
+            plain[of_kind] = found[1].reshape(len(of_kind), -1).all(axis=1)
+    return numbers.T, plain & ~np.isinf(numbers).any(axis=1)
+
+
+def _cast_together(
+    columns: Sequence[pyarrow.ChunkedArray], kind: pyarrow.DataType, decimal: str
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The values of columns one after the other as float64, and which of them are numbers or missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_typed = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if len(columns) == 1 or not (is_typed or _is_string(kind)):
+        return None
+    try:
+        values = pa.concat_arrays([chunk for column in columns for chunk in column.chunks])
+    except pa.ArrowInvalid:  # more text than one array holds
+        return None
+    if is_typed:
+        numbers = _plain(pc.cast(values, pa.float64(), safe=False))
+        return numbers, np.ones(numbers.size, dtype=bool)
+    texts = pc.utf8_trim_whitespace(values)
+    good = pc.match_substring_regex(texts, PLAIN[decimal])
+    usable = pc.fill_null(pc.or_(good, pc.is_in(texts, pa.array(MISSING_NUMBERS, texts.type))), True)
+    digits = pc.replace_substring(pc.if_else(good, texts, None), decimal, ".")
+    return _plain(pc.cast(digits, pa.float64())), usable.to_numpy(zero_copy_only=False)
 
 
 def _time_column(table: Table, name: str) -> Column | None:
@@ -460,6 +548,11 @@ def times_of(table: Table, column: Column) -> np.ndarray:
 def texts_of(table: Table, name: str) -> np.ndarray:
     """A column as strings, shape (n,), None where missing; truth values as true and false."""
     return np.array(_levels(_as_text(_values(table, name))).to_pylist(), dtype=object)
+
+
+def missing_of(table: Table, name: str) -> int:
+    """How many values of a column are missing."""
+    return int(_values(table, name).null_count)
 
 
 def labels_of(table: Table, name: str, unlabelled: Collection[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +10,16 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.memory import require_memory
-from ldsu.tables.columns import Column, Kind, detect_columns, lacking_columns, numbers_of, texts_of
+from ldsu.tables.columns import (
+    Column,
+    Kind,
+    column_blocks,
+    detect_columns,
+    lacking_columns,
+    missing_of,
+    numbers_together,
+    texts_of,
+)
 from ldsu.tables.table import Table, TableError
 from ldsu.tables.words import Words
 
@@ -23,6 +32,8 @@ ONE_UNIT_SHARE, ONE_UNIT_FACTOR = 0.75, 3.0
 COUNT_COLUMNS, COUNT_DENSITY = 200, 0.03
 # Where a column misses more than this share, that it does may tell something: a second one says where.
 FLAGGED_SHARE = 0.2
+# Matrices as large as that of the numbers that are held at once while they are filled and scaled.
+MATRICES = 5
 # Sums of the squares of larger numbers overflow.
 LARGEST = np.float64(1e150)
 
@@ -175,11 +186,7 @@ class TableEncoder:
             scaling = "each"
         texts = [column for column in used if column.kind == "text"]
         words = tuple(Words.learn(texts_of(table, column.name)) for column in texts)
-        holes = {
-            column.name: sum(text is None for text in texts_of(table, column.name))
-            for column in used
-            if column.kind in ("category", "text")
-        }
+        holes = {column.name: missing_of(table, column.name) for column in used if column.kind in ("category", "text")}
         if any(holes.values()):
             where = [name for name, count in holes.items() if count]
             notes.append(
@@ -262,30 +269,9 @@ class TableEncoder:
         return int(np.isnan(values).sum()) if values.dtype.kind == "f" else 0
 
     def decisions(self) -> list[tuple[str, str, str]]:
-        """(column, what it is, what is done with it) for each column, many alike taken together."""
-        done = {
-            "number": {"each": "scaled by its own deviation", "common": "one scale for all", "none": "as it is"}.get(
-                self.scaling, "word counts: weighted by rarity, 100 directions"
-            ),
-            "time": "days, scaled by their deviation",
-            "category": "a column for each level",
-            "text": "words weighted by rarity, 100 directions",
-            "ignored": "left out",
-        }
-        rows = []
-        if self.matrix_columns:
-            what = f"{self.matrix_columns:,} columns"
-            if self.image_shape is not None:
-                colour = "grey" if len(self.image_shape) == 2 else "coloured"
-                rows.append(
-                    (f"{self.image_shape[0]} x {self.image_shape[1]} pixels", f"{colour} images", done["number"])
-                )
-            else:
-                rows.append((what, "number", done["number"]))
-        for column in self.columns:
-            note = f"{done[column.kind]}; {column.note}" if column.note else done[column.kind]
-            rows.append((column.name, column.kind, note))
-        return rows
+        """(column, what it is, what is done with it) for each column, those without names taken together."""
+        columns = ((column.name, column.kind, column.note) for column in self.columns)
+        return decisions(columns, self.scaling, self.matrix_columns, self.image_shape)
 
     def check(self, table: Table) -> None:
         """Refuse a table that lacks what the encoder learned from."""
@@ -311,24 +297,59 @@ class TableEncoder:
             raise TableError(f"{table.source.name} holds {found}, but the model was fitted to {needed}.")
 
 
+def decisions(
+    columns: Iterable[tuple[str, str, str]], scaling: str, matrix_columns: int, image_shape: Sequence[int] | None
+) -> list[tuple[str, str, str]]:
+    """`TableEncoder.decisions` from the attributes of an encoder, its columns as (name, kind, note)."""
+    done = {
+        "number": {"each": "scaled by its own deviation", "common": "one scale for all", "none": "as it is"}.get(
+            scaling, "word counts: weighted by rarity, 100 directions"
+        ),
+        "time": "days, scaled by their deviation",
+        "category": "a column for each level",
+        "text": "words weighted by rarity, 100 directions",
+        "ignored": "left out",
+    }
+    rows = []
+    if matrix_columns and image_shape is not None:
+        colour = "grey" if len(image_shape) == 2 else "coloured"
+        rows.append((f"{image_shape[0]} x {image_shape[1]} pixels", f"{colour} images", done["number"]))
+    elif matrix_columns:
+        rows.append((f"{matrix_columns:,} columns", "number", done["number"]))
+    rows += [(name, kind, f"{done[kind]}; {note}" if note else done[kind]) for name, kind, note in columns]
+    return rows
+
+
 def _number_matrix(table: Table, numeric: list[Column]) -> Any:
     """The matrix and the number columns side by side; sparse only where there is nothing but a sparse matrix."""
-    named = [numbers_of(table, column) for column in numeric]
-    for column, values in zip(numeric, named, strict=True):
-        _require_usable(values[:, None], table, column.name)
+    named = _named_numbers(table, numeric)
     if table.matrix is None:
-        return np.column_stack(named)
+        return named
     matrix: Any = table.matrix
     if table.image_shape is not None:
         matrix = np.asarray(matrix, dtype=np.float64) / 255
     _require_usable(matrix, table)
-    if not named:
-        return matrix
-    return np.column_stack([_dense(matrix, table), *named])
+    return np.hstack([_dense(matrix, table), named]) if numeric else matrix
 
 
-def _require_usable(N: Any, table: Table, name: str | None = None) -> None:
-    """Refuse numbers that are infinite, or too large to compute with, in a matrix or in the column of a name."""
+def _named_numbers(table: Table, numeric: list[Column]) -> np.ndarray:
+    n, p = table.n_rows, len(numeric)
+    require_memory(
+        8 * MATRICES * n * p,
+        f"{table.source.name} with {n:,} rows and {p:,} columns of numbers",
+        "Give a part of its rows or columns, or use a machine with more memory.",
+    )
+    N = np.empty((n, p))
+    done = 0
+    for block in column_blocks(table, numeric):
+        N[:, done : done + len(block)] = numbers = numbers_together(table, block)
+        _require_usable(numbers, table, [column.name for column in block])
+        done += len(block)
+    return N
+
+
+def _require_usable(N: Any, table: Table, names: list[str] | None = None) -> None:
+    """Refuse numbers that are infinite, or too large to compute with, in a matrix or in columns with names."""
     values = N.data if scipy.sparse.issparse(N) else N
     wrong = np.argwhere(np.abs(values) > LARGEST)
     if wrong.size == 0:
@@ -339,7 +360,7 @@ def _require_usable(N: Any, table: Table, name: str | None = None) -> None:
         wrong = np.column_stack([entries.row, entries.col])[wrong[:, 0]]
     row, column = (int(i) for i in wrong[0])
     what = "is infinite" if np.isinf(value) else f"is {value:.3g}, which is too large to compute with"
-    raise TableError(f"{table.place(row, column if name is None else name)} {what}. Fix the value or leave it blank.")
+    raise TableError(f"{table.place(row, names[column] if names else column)} {what}. Fix the value or leave it blank.")
 
 
 def _dense(N: Any, table: Table) -> np.ndarray:

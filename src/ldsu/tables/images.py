@@ -236,6 +236,8 @@ def _read_image(path: Path, size: tuple[int, int], colour: bool | None) -> _Pict
 @contextmanager
 def _opened(path: Path) -> Iterator[Image]:
     """Open an image and read its header. More pixels than Pillow thinks safe are an error, and not a warning."""
+    if path.exists() and not path.is_file():  # a pipe would wait for ever
+        raise TableError(f"{path.name} is not a regular file, but a pipe or a device. Take it out of the folder.")
     pillow = import_extra("PIL.Image")
     with warnings.catch_warnings():
         # What else Pillow warns of (odd EXIF data, odd palettes) does not change the pixels.

@@ -48,8 +48,20 @@ def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
         _write_arrow(columns, path, suffix)
 
 
+class _LineFeeds:
+    """A file whose lines end in a line feed alone."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def write(self, line: str) -> None:
+        """Write a line that ends in a carriage return and a line feed."""
+        self.file.write(line.removesuffix("\r\n") + "\n")
+
+
 def _write_separated(columns: Mapping[str, Any], file: Any, separator: str) -> None:
-    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+    # Before Python 3.13 `csv` quotes a carriage return only where one ends its lines.
+    writer = csv.writer(_LineFeeds(file), delimiter=separator, lineterminator="\r\n")
     writer.writerow(columns)
     writer.writerows(zip(*(_listed(values) for values in columns.values()), strict=True))
 

@@ -7,13 +7,15 @@ import io
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ldsu.memory import require_memory
+from ldsu.progress import announce
 from ldsu.tables.formats.shared import named
-from ldsu.tables.formats.text import SAMPLE_CHARACTERS
+from ldsu.tables.formats.text import SAMPLE_CHARACTERS, TEXT_FACTOR
 from ldsu.tables.table import Table, TableError, count, import_extra, readable
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 NA_MARKERS = ("",)
 # Separated text is read in blocks, and a line must fit into one.
 BLOCK, LONGEST_LINE = 2**22, 2**26
+# Of more columns than these, and than rows, pyarrow's reader takes 5 kB each; they are then read by rows, of which at
+# least so many are kept in one array, and more where they have no more than these values together.
+WIDE, WIDE_ROWS, WIDE_VALUES = 2**12, 16, 2**22
+# Bytes held at the peak for each column beside those for each byte of the text (measured with 2,000,000 columns).
+COLUMN_BYTES = 1500
 SAMPLE_LINES = 200
 SEPARATORS = (",", ";", "\t", "|")
 SPOKEN = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
@@ -50,14 +57,21 @@ def read_separated(path: Path, data: bytes, notes: list[str], separator: str | N
         separator = declared[1].decode()
         data = b"\n" + data[declared.end() :]  # an empty line in its place: the others keep their numbers
     n_skipped = 1 if declared else 0
-    separator = separator or _separator(path, _sample(path, data))
+    sample = _sample(path, data)
+    _require_memory(path, data, sample)
+    separator = separator or _separator(path, sample)
     names, n_header_lines, n_header_bytes = _header(path, data, separator, notes, n_skipped)
     if not SOMETHING.search(data, n_header_bytes):
         raise TableError(f"{path.name} has a header, but no rows. Give a file with a row for each sample.")
-    frame = _parse(path, data, n_header_bytes, separator, names)
-    lines = _lines(path, data, separator, n_header_lines, frame.num_rows, len(names))
-    frame = _cleaned(frame, data)
-    decimal = _decimal(frame, data) if separator in DECIMAL_COMMA else "."
+    lines: Sequence[int] | None
+    if len(names) > max(WIDE, data.count(b"\n")):
+        frame, lines, values = _parse_wide(path, data, separator, names, n_header_lines)
+    else:
+        frame = _parse(path, data, n_header_bytes, separator, names)
+        lines = _lines(path, data, separator, n_header_lines, frame.num_rows, len(names))
+        frame = _cleaned(frame, data)
+        values = frame.columns
+    decimal = _decimal(values, data) if separator in DECIMAL_COMMA else "."
     if separator != ",":
         notes.append(f"The separator is {SPOKEN[separator]} and the decimal sign '{decimal}'.")
     return Table(path, frame=frame, is_text=True, decimal=decimal, lines=lines, notes=tuple(notes))
@@ -79,6 +93,17 @@ def _sample(path: Path, data: bytes) -> list[str]:
     return lines
 
 
+def _require_memory(path: Path, data: bytes, sample: Sequence[str]) -> None:
+    """Refuse a file whose text or whose columns, which cost more than their text, do not fit into memory."""
+    n_columns = 1 + max(line.count(separator) for line in sample[:2] for separator in SEPARATORS)
+    if n_columns > WIDE:
+        require_memory(
+            TEXT_FACTOR * len(data) + COLUMN_BYTES * n_columns,
+            f"Reading {path.name} with its {n_columns:,} columns",
+            "Give a part of its columns, or use a machine with more memory; if they are samples, transpose the table.",
+        )
+
+
 def _too_long(path: Path, line: int) -> str:
     return f"{path.name}, line {line} is longer than {LONGEST_LINE >> 20} MiB. Give a file with a line for each sample."
 
@@ -88,7 +113,7 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
     best, best_score = None, (0.0, 0.0, 0)
     for separator in SEPARATORS:
         with _long_values():
-            records = [record for record in csv.reader(_closed(sample), delimiter=separator) if record]
+            records = [record for record in csv.reader(sample, delimiter=separator) if record]
         # The last of them may have been cut off within quotation marks.
         header, *body = records[:-1] if len(records) > 2 else records or [[]]
         if len(header) < 2:
@@ -108,11 +133,6 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
             "them by commas, semicolons, tabs or '|'."
         )
     return ","
-
-
-def _closed(lines: Iterable[str]) -> Iterator[str]:
-    """Lines as `csv` wants them: a carriage return alone ends a line too."""
-    return (line.replace("\r\n", "\n").replace("\r", "\n") for line in lines)
 
 
 @contextmanager
@@ -136,7 +156,7 @@ def _header(path: Path, data: bytes, separator: str, notes: list[str], n_skipped
             yield line
 
     with _long_values(), readable(path, "separated text", "Mend its first line."):
-        reader = csv.reader(_closed(counted()), delimiter=separator)
+        reader = csv.reader(counted(), delimiter=separator)
         cells = next((record for record in reader if record), [])
     names = [cell.strip() for cell in cells]
     if not any(names):
@@ -204,7 +224,7 @@ def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str],
 def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Line on which each record starts and its values, slowly; an empty line is a record without values."""
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
-    reader = csv.reader(itertools.chain(_closed(text), [END]), delimiter=separator)
+    reader = csv.reader(itertools.chain(text, [END]), delimiter=separator)
     line = 1
     with _long_values(), readable(path, "separated text"):
         for values in reader:
@@ -221,13 +241,43 @@ def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, lis
 def _refuse_wrong_record(path: Path, data: bytes, separator: str, n_columns: int) -> None:
     """Raise an error that names the first record with too many or too few values, or a line too long."""
     for line, values in _records(path, data, separator):
-        if len(values) != n_columns and (values or n_columns == 1):
-            raise TableError(
-                f"{path.name}, line {line} has {count(len(values), 'value')}, but the first line has {n_columns} (the "
-                f"separator is {SPOKEN[separator]}). Mend it, or put values that hold a separator in quotation marks."
-            )
+        if values or n_columns == 1:
+            _require_length(path, line, values, separator, n_columns)
         if sum(map(len, values)) > LONGEST_LINE:
             raise TableError(_too_long(path, line))
+
+
+def _require_length(path: Path, line: int, values: Sequence[str], separator: str, n_columns: int) -> None:
+    if len(values) != n_columns:
+        raise TableError(
+            f"{path.name}, line {line} has {count(len(values), 'value')}, but the first line has {n_columns:,} (the "
+            f"separator is {SPOKEN[separator]}). Fix it, or put values that hold a separator in quotation marks."
+        )
+
+
+def _parse_wide(
+    path: Path, data: bytes, separator: str, names: Sequence[str], n_header_lines: int
+) -> tuple[pa.Table, list[int], list[pa.Array]]:
+    """Very many columns, each a part of arrays that all of them share; the line of each row; and these arrays."""
+    pa = import_extra("pyarrow")
+    records = ((line, values) for line, values in _records(path, data, separator) if values and line > n_header_lines)
+    n_rows = max(WIDE_ROWS, WIDE_VALUES // len(names))
+    lines: list[int] = []
+    arrays = []
+    while block := list(itertools.islice(records, n_rows)):
+        for line, values in block:
+            _require_length(path, line, values, separator, len(names))
+            lines.append(line)
+        announce(f"{len(lines):,} rows of {len(names):,} columns")
+        rows = [values for _, values in block]
+        arrays.append(_bare(pa.array(list(itertools.chain.from_iterable(zip(*rows, strict=True))), pa.string())))
+    heights = [len(array) // len(names) for array in arrays]
+    parts = list(zip(arrays, heights, strict=True))
+    columns = [
+        pa.chunked_array([array.slice(place * height, height) for array, height in parts])
+        for place in range(len(names))
+    ]
+    return pa.Table.from_arrays(columns, names=names), lines, arrays
 
 
 def _lines(
@@ -246,9 +296,8 @@ def _lines(
 def _cleaned(frame: pa.Table, data: bytes) -> pa.Table:
     """Values without blanks around them, and null where nothing but quotation marks is left."""
     if not data.isascii() or BLANKS.search(data):
-        for place, column in enumerate(frame.columns):
-            if _is_padded(column):
-                frame = frame.set_column(place, frame.column_names[place], _bare(column))
+        columns = [_bare(column) if _is_padded(column) else column for column in frame.columns]
+        frame = import_extra("pyarrow").Table.from_arrays(columns, names=frame.column_names)
     return frame
 
 
@@ -267,13 +316,13 @@ def _bare(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return compute.if_else(compute.or_(freed, compute.equal(bare, "")), pa.scalar(None, pa.string()), bare)
 
 
-def _decimal(frame: pa.Table, data: bytes) -> str:
+def _decimal(values: Sequence[pa.Array | pa.ChunkedArray], data: bytes) -> str:
     """The sign before the fractions, by which more values are numbers."""
     if b"," not in data:
         return "."
     compute = import_extra("pyarrow.compute")
     counts = {
-        sign: sum(compute.sum(compute.match_substring_regex(column, form)).as_py() or 0 for column in frame.columns)
+        sign: sum(compute.sum(compute.match_substring_regex(some, form)).as_py() or 0 for some in values)
         for sign, form in FRACTIONS.items()
     }
     return "," if counts[","] > counts["."] else "."
