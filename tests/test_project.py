@@ -48,7 +48,7 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("sharing", ["--rows", 120, "--sample", 2, "--methods", "KDA", "KPCA"]),
         ("svm", ["--repeats", 2]),
         ("gpu", ["--device", "torch", "--repeats", 1, *TINY_GPU]),
-        ("neighbors", ["--data", "covtype", "--sizes", 300, "--methods", "cells", "brute"]),
+        ("neighbors", ["--data", "digits", "--sizes", 300, "--methods", "cells", "brute"]),
         ("agreement", ["--sets", "digits", "--splits", 1, "--labels", 3, "--variants", "exact", "sparse"]),
         ("scale", ["--tiny", "--parts", "usps", "kpca", "mnist", "covertype", "growth"]),
         ("choice", ["--data", "digits", "--sizes", 150, "--labels", 3, "--repeats", 1]),
