@@ -225,7 +225,7 @@ def test_json_is_one_object_and_quiet_is_silence(here):
         (["predict", "things.ldsu", "new.csv", "--json"], "name a file for the rows"),
         (["predict", "things.csv", "new.csv"], "is not an ldsu model"),
         (["predict", "things.ldsu", "truth.txt"], "lacks 'size', 'weight', 'shape'"),
-        (["predict", "things.ldsu", "new.csv", "--keep", "sise"], "Did you mean 'size'?"),
+        (["predict", "things.ldsu", "new.csv", "--keep", "sise"], "Did you mean 'size'?"),  # codespell:ignore sise
         (["predict", "things.ldsu", "new.csv", "-o", "new.csv"], "would be written over"),
         (["export", "things.ldsu", "-o", "things.ldsu"], "would be written over"),
         (["fit", "things.csv", "--label", "colour", "--ignore", "colour"], "is the column of labels"),
