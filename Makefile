@@ -8,7 +8,7 @@ LOCK := ci/requirements-py311.lock
 # Small matrices are faster on one thread each; pytest-xdist uses the cores.
 TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-all fuzz audit test-versions lint format docs bench clean
+.PHONY: help demo test test-data test-all coverage fuzz audit test-versions lint format docs package bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -20,8 +20,14 @@ demo: $(READY) ## all methods on digits: a table and a report to open (under 2 m
 test: $(READY) ## the tests, doctests included
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto
 
+test-data: $(READY) ## only those tests that need the data sets (in LDSU_DATA, or ../shared/data)
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m "data and not slow"
+
 test-all: $(READY) ## the tests and the slow checks on real data
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m ""
+
+coverage: $(READY) ## the tests, and which lines they run; fails below the floor in pyproject.toml
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto --cov
 
 fuzz: $(READY) ## 10,000 generated inputs and files over all estimators and readers (about 12 minutes)
 	LDSU_FUZZ=full $(TEST_ENV) $(BIN)/python -m pytest -n auto -m "" tests/fuzz
@@ -32,12 +38,17 @@ audit: ## ask the public list of known vulnerabilities about the locked versions
 test-versions: ## the tests on the oldest and the newest versions, Python 3.11 to 3.13 where they are installed
 	ci/versions.sh
 
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## ruff, mypy, codespell, and the files for GitHub against their schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 
-format: $(READY) ## let ruff mend what it can
+format: $(READY) ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -47,6 +58,9 @@ docs: $(READY) ## the documentation site, examples run: site/index.html
 	$(TEST_ENV) $(BIN)/sphinx-build -W --keep-going --quiet docs site
 	$(BIN)/python docs/check_site.py site
 	@echo "open site/index.html"
+
+package: $(READY) ## the source distribution and the wheel in dist/, checked
+	ci/package.sh
 
 bench: $(READY) ## measure, and write rows under benchmarks/results and a chart into docs (about two hours)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
@@ -82,4 +96,4 @@ $(READY): pyproject.toml $(LOCK)
 	@touch $@
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) demo site docs/gallery docs/generated build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo site docs/gallery docs/generated build dist .coverage .pytest_cache .mypy_cache .ruff_cache

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from rows import RESULTS, Rows, load
+from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
 from ldsu.cells import cell_index, cell_neighbors
@@ -147,7 +148,7 @@ METHODS: dict[str, tuple[Callable[[np.ndarray], Search], str | None]] = {  # and
 
 def prepare(name: str, n: int, folder: Path) -> None:
     """Write the rows, the new rows, and the distance of the K-th true neighbour of 1,000 rows."""
-    data = load(f"{name}.npz")
+    data = load_digits(return_X_y=True) if name == "digits" else load(f"{name}.npz")
     if data is None:
         sys.exit(f"{name}.npz is neither in LDSU_DATA nor in ../shared/data")
     X = data[0].astype(np.float32)
@@ -157,7 +158,7 @@ def prepare(name: str, n: int, folder: Path) -> None:
         X = X[np.random.default_rng(0).permutation(X.shape[0])]
         spread = X.std(axis=0, dtype=np.float64)
         X = ((X - X.mean(axis=0, dtype=np.float64)) / np.where(spread > 0, spread, 1)).astype(np.float32)
-    start = n if name == "covtype" else 60_000
+    start = 60_000 if name == "mnist" else n
     X, new = X[:n], X[start : start + n // 10]
     asked = np.random.default_rng(1).choice(n, min(n, 1000), replace=False)
     squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
@@ -242,7 +243,7 @@ def child(*arguments: object, limit: float) -> dict[str, float] | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 60_000, 500_000])
-    parser.add_argument("--data", nargs="+", choices=("mnist", "covtype"), default=["mnist", "covtype"])
+    parser.add_argument("--data", nargs="+", choices=("mnist", "covtype", "digits"), default=["mnist", "covtype"])
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS))
     parser.add_argument("--limit", type=float, default=300, help="seconds for a case")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -27,10 +27,35 @@ def digits():
     return X, few_labels(y[:120], 3)
 
 
-@pytest.fixture
-def real_data():
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "data_folder" in getattr(item, "fixturenames", ()):
+            item.add_marker("data")
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """A function that returns the folder with these files of the data sets, or skips; its tests are marked `data`."""
+
+    def find(*files):
+        for folder in map(Path, filter(None, DATA_FOLDERS)):
+            if all((folder / file).exists() for file in files):
+                return folder
+        pytest.skip(f"{', '.join(files)}: neither in LDSU_DATA nor in ../shared/data")
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def real_data(data_folder):
     """A function that loads a data set by file name, or skips."""
-    return load_real_data
+
+    def load(name):
+        with np.load(data_folder(name) / name) as arrays:
+            return arrays["X"], arrays["y"]
+
+    return load
 
 
 def few_labels(y, per_class, seed=0):
@@ -66,11 +91,3 @@ def peak_memory():
         if not peak:
             peak.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-
-
-def load_real_data(name):
-    for folder in DATA_FOLDERS:
-        if folder and (Path(folder) / name).exists():
-            with np.load(Path(folder) / name) as arrays:
-                return arrays["X"], arrays["y"]
-    pytest.skip(f"{name} is neither in LDSU_DATA nor in ../shared/data")

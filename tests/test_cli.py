@@ -92,9 +92,17 @@ def test_the_help_of_predict_has_a_line_for_each_column_of_the_output():
 @pytest.mark.parametrize("package", ["click", "rich"])
 def test_without_the_extra_it_says_how_to_install_it(package, tmp_path):
     hide = f"import sys\nsys.modules[{package!r}] = None\nfrom ldsu.__main__ import main\nmain()\n"
-    done = subprocess.run([sys.executable, "-c", hide, "--help"], capture_output=True, text=True, timeout=30)
+
+    def run(argument):
+        return subprocess.run([sys.executable, "-c", hide, argument], capture_output=True, text=True, timeout=30)
+
+    done = run("fit")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Install the command line with: pip install 'ldsu[cli]'\n"
+    assert done.stderr == (
+        f"The command line needs the extra cli ({package} is not installed). Install it with: pip install 'ldsu[cli]'\n"
+    )
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"ldsu {ldsu.__version__}\n", "")
 
 
 def test_an_unknown_experiment_names_those_there_are(folder):

@@ -1,6 +1,5 @@
 """LDSU on a Dask cluster of real processes: the same results as on one machine, whatever happens to workers."""
 
-import functools
 import os
 import platform
 import signal
@@ -21,7 +20,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fake_engine
 import ldsu
-from conftest import load_real_data
 from ldsu import load_model, save_model
 from ldsu.bench import runner
 from ldsu.bench.store import Store
@@ -683,10 +681,10 @@ def test_an_experiment_on_a_cluster_has_the_rows_of_one_here(client, tmp_path, m
 # Real data, real processes.
 
 
-@functools.cache
-def covertype():
+@pytest.fixture(scope="module")
+def covertype(real_data):
     """200,000 rows in units of their columns, two labels a class, parameters, and the model of one machine."""
-    X, y = load_real_data("covtype.npz")
+    X, y = real_data("covtype.npz")
     rng = np.random.default_rng(0)
     rows = np.sort(rng.choice(len(X), 200_000, replace=False))
     X, y = X[rows].astype(np.float64), y[rows]
@@ -702,16 +700,16 @@ def covertype():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_200_000_rows_of_covertype_on_workers(workers):
-    X, few, parameters, one = covertype()
+def test_200_000_rows_of_covertype_on_workers(workers, covertype):
+    X, few, parameters, one = covertype
     with start(workers) as cluster, distributed.Client(cluster):
         model = on_cluster.LDSU(**parameters).fit(in_blocks(X, 50_000), few)
         check_same(model, one, X[:2000])
 
 
 @pytest.mark.slow
-def test_exact_shards_find_every_neighbour_of_200_000_rows():
-    X, few, parameters, _ = covertype()
+def test_exact_shards_find_every_neighbour_of_200_000_rows(covertype):
+    X, few, parameters, _ = covertype
     parameters = {**parameters, "tol": 1e-2, "neighbor_search": "exact"}
     with start(2) as cluster, distributed.Client(cluster):
         found = on_cluster.LDSU(**parameters).fit(in_blocks(X, 50_000), few).neighbors_
@@ -724,8 +722,8 @@ def test_exact_shards_find_every_neighbour_of_200_000_rows():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_usps_on_workers_of_their_own_processes(workers, tmp_path):
-    X, y = load_real_data("usps.npz")
+def test_usps_on_workers_of_their_own_processes(workers, tmp_path, real_data):
+    X, y = real_data("usps.npz")
     few = np.full(y.size, -1)
     for t in np.unique(y):
         few[np.flatnonzero(y == t)[:2]] = t

@@ -14,7 +14,6 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from conftest import DATA_FOLDERS
 from ldsu.datasets import (
     DATASETS,
     PREPROCESSINGS,
@@ -39,18 +38,9 @@ def elsewhere(monkeypatch, tmp_path):
     monkeypatch.setenv("LDSU_CACHE", str(tmp_path / "cache"))
 
 
-def converted(name):
+def converted(data_folder, name):
     """The folder with the converted files, or a skip."""
-    files = [file.name for file in DATASETS[name].forms[0].files]
-    for folder in DATA_FOLDERS:
-        if folder and all((_registry.Path(folder) / file).exists() for file in files):
-            return _registry.Path(folder)
-    pytest.skip(f"{name} is neither in LDSU_DATA nor in ../shared/data")
-
-
-def raw(name):
-    with np.load(converted(name) / f"{name}.npz") as arrays:
-        return arrays["X"], arrays["y"]
+    return data_folder(*(file.name for file in DATASETS[name].forms[0].files))
 
 
 @pytest.fixture
@@ -91,8 +81,8 @@ def test_documentation_gives_the_sources_of_the_catalogue():
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_converted_file_has_the_published_content(name, recwarn):
-    folder = converted(name)
+def test_converted_file_has_the_published_content(name, recwarn, data_folder):
+    folder = converted(data_folder, name)
     data = load(name, preprocessing="none", data_dir=folder, download=False)
     assert not [warning for warning in recwarn if issubclass(warning.category, DatasetWarning)]
     assert data.notes == ()
@@ -311,8 +301,8 @@ def column_major(X, shape):
         ("pcmac", "PCMAC.mat", ("X", "Y"), None),
     ],
 )
-def test_matlab_file_gives_the_published_content(tmp_path, recwarn, name, file, names, shape):
-    X, y = raw(name)
+def test_matlab_file_gives_the_published_content(tmp_path, recwarn, name, file, names, shape, real_data):
+    X, y = real_data(f"{name}.npz")
     stored = X.astype(np.float64) if shape is None else column_major(X, shape).astype(np.float64)
     scipy.io.savemat(tmp_path / file, {names[0]: stored, names[1]: y[:, None] + 1})
     data = load(name, preprocessing="none", data_dir=tmp_path, download=False)
@@ -488,8 +478,8 @@ def test_workspace_of_r_that_is_not_the_digits_is_one_sentence(tmp_path, data, r
     ],
     ids=["text.gz", "text", "RData"],
 )
-def test_postal_digits_from_each_published_form(small, tmp_path, files, write):
-    X, y = raw("usps")
+def test_postal_digits_from_each_published_form(small, tmp_path, files, write, real_data):
+    X, y = real_data("usps.npz")
     X, y = X[:300], y[:300]  # every class is among them
     small("usps", *np.bincount(y), sha256=sums(X, y))
     thousandths = np.round(X.astype(np.float64), 3)  # what the publisher printed
@@ -503,8 +493,8 @@ def test_postal_digits_from_each_published_form(small, tmp_path, files, write):
     assert data.image_shape == (16, 16)
 
 
-def test_postal_digits_in_libsvm_form(small, tmp_path):
-    X, y = raw("usps")
+def test_postal_digits_in_libsvm_form(small, tmp_path, real_data):
+    X, y = real_data("usps.npz")
     X, y = X[:300], y[:300]
     small("usps", *np.bincount(y))
     for file, rows in (("usps.bz2", slice(0, 200)), ("usps.t.bz2", slice(200, 300))):
@@ -517,8 +507,8 @@ def test_postal_digits_in_libsvm_form(small, tmp_path):
 
 @pytest.mark.parametrize("header", [False, True])
 @pytest.mark.parametrize("compress", [gzip.compress, bytes])
-def test_covertype_table(small, tmp_path, header, compress):
-    X, y = raw("covtype")
+def test_covertype_table(small, tmp_path, header, compress, real_data):
+    X, y = real_data("covtype.npz")
     rows = np.flatnonzero(np.arange(len(y)) % 1000 == 0)  # every class is among them
     X, y = X[rows], y[rows]
     small("covtype", *np.bincount(y), sha256=sums(X, y))
@@ -846,21 +836,21 @@ def test_tf_idf_equals_that_of_scikit_learn():
     np.testing.assert_allclose(Z, TfidfTransformer().fit_transform(X).toarray(), atol=1e-12)
 
 
-def test_pcmac_may_be_had_as_tf_idf_and_is_counts_by_default():
-    counts = load("pcmac", data_dir=converted("pcmac"), download=False)
-    data = load("pcmac", preprocessing="tf-idf", data_dir=converted("pcmac"), download=False)
-    np.testing.assert_array_equal(counts.X, raw("pcmac")[0])
+def test_pcmac_may_be_had_as_tf_idf_and_is_counts_by_default(data_folder, real_data):
+    counts = load("pcmac", data_dir=converted(data_folder, "pcmac"), download=False)
+    data = load("pcmac", preprocessing="tf-idf", data_dir=converted(data_folder, "pcmac"), download=False)
+    np.testing.assert_array_equal(counts.X, real_data("pcmac.npz")[0])
     np.testing.assert_array_equal(data.X > 0, counts.X > 0)
     np.testing.assert_allclose(np.linalg.norm(data.X, axis=1)[counts.X.any(axis=1)], 1)
 
 
-def test_umist_loses_its_ten_copies_by_default():
-    data = load("umist", data_dir=converted("umist"), download=False)
-    X, y = raw("umist")
+def test_umist_loses_its_ten_copies_by_default(data_folder, real_data):
+    data = load("umist", data_dir=converted(data_folder, "umist"), download=False)
+    X, y = real_data("umist.npz")
     kept = np.setdiff1d(np.arange(575), np.arange(63, 73))  # the copies, by the data's description
     np.testing.assert_array_equal(data.X, X[kept])
     np.testing.assert_array_equal(data.y, y[kept])
-    assert len(load("umist", preprocessing="none", data_dir=converted("umist")).X) == 575
+    assert len(load("umist", preprocessing="none", data_dir=converted(data_folder, "umist")).X) == 575
 
 
 def test_distinct_rows_keep_the_first_of_equals_in_order():
@@ -868,9 +858,9 @@ def test_distinct_rows_keep_the_first_of_equals_in_order():
     assert distinct_rows(X, np.zeros(5)).tolist() == [0, 1, 3]
 
 
-def test_yale_faces_are_used_at_24_by_24():
+def test_yale_faces_are_used_at_24_by_24(data_folder):
     for name in ("pixels", "log", "local-contrast"):
-        data = load("yaleb", preprocessing=name, data_dir=converted("yaleb"), download=False)
+        data = load("yaleb", preprocessing=name, data_dir=converted(data_folder, "yaleb"), download=False)
         assert data.X.shape == (2414, 576)
         assert data.image_shape == (24, 24)
-    assert load("yaleb", preprocessing="none", data_dir=converted("yaleb")).image_shape == (32, 32)
+    assert load("yaleb", preprocessing="none", data_dir=converted(data_folder, "yaleb")).image_shape == (32, 32)

@@ -133,8 +133,8 @@ def test_some_stays_are_those_stays():
     assert len(events[np.zeros(40, dtype=bool)]) == 0
 
 
-def test_icu_set_has_a_thousand_stays_half_of_them_deaths():
-    folder = converted("icu2012")
+def test_icu_set_has_a_thousand_stays_half_of_them_deaths(data_folder):
+    folder = converted(data_folder, "icu2012")
     start = time.process_time()
     data = load("icu2012", data_dir=folder, download=False)
     assert time.process_time() - start < 10

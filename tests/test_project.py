@@ -13,7 +13,7 @@ import ldsu
 
 ROOT = Path(__file__).parents[1]
 
-
+unix = pytest.mark.skipif(sys.platform == "win32", reason="benchmarks measure memory with the module resource of Unix")
 TINY_GPU = ["--exact-rows", 60, "--sparse-rows", 200, "--transform-rows", 20, "--tiled-rows", 150]
 
 
@@ -38,6 +38,7 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
 
 
+@unix
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
@@ -48,7 +49,7 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("sharing", ["--rows", 120, "--sample", 2, "--methods", "KDA", "KPCA"]),
         ("svm", ["--repeats", 2]),
         ("gpu", ["--device", "torch", "--repeats", 1, *TINY_GPU]),
-        ("neighbors", ["--data", "covtype", "--sizes", 300, "--methods", "cells", "brute"]),
+        ("neighbors", ["--data", "digits", "--sizes", 300, "--methods", "cells", "brute"]),
         ("agreement", ["--sets", "digits", "--splits", 1, "--labels", 3, "--variants", "exact", "sparse"]),
         ("scale", ["--tiny", "--parts", "usps", "kpca", "mnist", "covertype", "growth"]),
         ("choice", ["--data", "digits", "--sizes", 150, "--labels", 3, "--repeats", 1]),
@@ -74,6 +75,7 @@ def test_benchmark_runs_at_tiny_size_and_writes_rows(script, arguments, tmp_path
     assert all(float(row["value"]) > 0 and row["versions"].startswith("python") for row in rows)
 
 
+@unix
 def test_calibration_benchmark_runs_at_tiny_size_and_writes_shares_and_scores(tmp_path):
     run("benchmarks/calibration.py", "--tiny", "--out", tmp_path)
     with (tmp_path / "calibration.csv").open() as file:
@@ -85,6 +87,7 @@ def test_calibration_benchmark_runs_at_tiny_size_and_writes_shares_and_scores(tm
     assert all(0 < error < 1 for error in errors)
 
 
+@unix
 def test_the_model_of_a_cluster_repeats_the_kept_measurements():
     output = run("benchmarks/scaleout_model.py")
     rows = [
@@ -110,8 +113,7 @@ def test_documents_have_no_blanks_left_and_link_to_files_that_exist():
 
 
 def test_versions_agree():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert ldsu.__version__ == project["version"]
+    assert "version" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"]
     assert f"version: {ldsu.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert re.search(rf"^## {re.escape(ldsu.__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 

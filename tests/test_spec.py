@@ -100,7 +100,7 @@ def test_with_one_label_a_class_lam_is_not_varied(write):
         ("labels = [3, 1]", "labels = []", r"labels = \[\].*list of numbers"),
         ("C = [1, 0.01]", 'C = ["a"]', r"C = 'a'.*number"),
         ("C = [1, 0.01]", "C = [0]", r"C = 0"),
-        ("lam = [1, 100]", "lamda = [1]", r"lamda.*parameters are.*lam"),
+        ("lam = [1, 100]", "lamda = [1]", r"lamda.*parameters are.*lam"),  # codespell:ignore lamda
         ("lam = [1, 100]", "lam = []", r"no value for 'lam'"),
         ("lam = [1, 100]", 'lam = ["x"]', r"lam = 'x'.*number"),
         ("n_components = [0.5, 1.0]", "n_components = [1.5]", r"n_components = 1.5.*between 0 and 1"),

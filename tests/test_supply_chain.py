@@ -156,6 +156,12 @@ def test_the_lock_pins_all_that_ci_installs_and_fits_the_bounds():
     assert not {"ldsu", "torch"} & set(pins)
 
 
+def test_hooks_before_a_commit_use_the_versions_of_the_lock():
+    hooks = re.findall(r"([\w-]+)==([\w.]+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert {name for name, _ in hooks} >= {"ruff", "mypy", "codespell"}
+    assert [(name, version) for name, version in hooks if locked()[name][0] != version] == []
+
+
 def test_the_lock_has_hashes_and_names_no_place():
     assert all(hashes for _, hashes in locked().values())
     text = LOCK.read_text()

@@ -880,12 +880,9 @@ def test_table_needs_rows_and_as_many_of_them_in_both_halves():
 
 
 @pytest.mark.parametrize("name", ["usps.npz", "pcmac.npz"])
-def test_real_archives_are_read(name, real_data):
-    from conftest import DATA_FOLDERS
-
+def test_real_archives_are_read(name, data_folder, real_data):
     expected, y = real_data(name)
-    path = next(Path(folder) / name for folder in DATA_FOLDERS if folder and (Path(folder) / name).exists())
-    table = read_table(path)
+    table = read_table(data_folder(name) / name)
     np.testing.assert_array_equal(table.matrix, expected)
     assert columns(table)["y"] == y.tolist()
     assert table.label_name == "y"

@@ -6,9 +6,11 @@ import sys
 import threading
 from typing import Any
 
+from ldsu import __version__
+
 
 def main() -> None:
-    """Run the command line, or say how to install it. Ctrl-C and SIGTERM end it with one word and code 130."""
+    """Run the command line, or print how to install it. Ctrl-C and SIGTERM end it with one word and code 130."""
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         sys.unraisablehook = _interrupt_again
@@ -17,7 +19,14 @@ def main() -> None:
         except ModuleNotFoundError as error:
             if error.name not in ("click", "rich"):
                 raise
-            print("Install the command line with: pip install 'ldsu[cli]'", file=sys.stderr)
+            if sys.argv[1:] == ["--version"]:
+                print(f"ldsu {__version__}")
+                return
+            print(
+                f"The command line needs the extra cli ({error.name} is not installed). Install it with: "
+                "pip install 'ldsu[cli]'",
+                file=sys.stderr,
+            )
             sys.exit(2)
         cli(prog_name="ldsu")
     except KeyboardInterrupt:
