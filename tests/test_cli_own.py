@@ -240,11 +240,11 @@ def test_json_is_one_object_and_quiet_is_silence(here):
         (["transform", "new.csv", "things.ldsu"], "Give the model first: ldsu transform things.ldsu new.csv"),
         (["transform", "things.ldsu", "new.csv", "-o", "f.npy", "--keep", "size"], "--keep needs an output in CSV"),
         (
-            ["transform", "things.ldsu", "new.csv", "-o", "f.csv", "--keep", "sise"],
+            ["transform", "things.ldsu", "new.csv", "-o", "f.csv", "--keep", "sizee"],
             "Did you mean 'size'?",
-        ),  # codespell:ignore sise
+        ),
         (["predict", "things.ldsu", "truth.txt"], "lacks 'size', 'weight', 'shape'"),
-        (["predict", "things.ldsu", "new.csv", "--keep", "sise"], "Did you mean 'size'?"),  # codespell:ignore sise
+        (["predict", "things.ldsu", "new.csv", "--keep", "sizee"], "Did you mean 'size'?"),
         (["predict", "things.ldsu", "new.csv", "-o", "new.csv", "--force"], "is an input of this command"),
         (["export", "things.ldsu", "-o", "things.ldsu", "--force"], "is an input of this command"),
         (["fit", "things.csv", "--label", "colour", "--ignore", "colour", *NEW], "is the column of labels"),
