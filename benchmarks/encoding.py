@@ -22,7 +22,7 @@ from ldsu import LDSU, LDSUClassifier
 from ldsu.bench.protocol import label_order
 from ldsu.tables.encoder import Numbers, TableEncoder
 from ldsu.tables.table import Table
-from ldsu.tables.words import Words
+from ldsu.tables.text_features import Words
 
 NUMBER_TABLES = {"iris": load_iris, "wine": load_wine, "breast-cancer": load_breast_cancer, "digits": load_digits}
 

@@ -18,7 +18,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from ldsu import LDSU, KernelBasis
 from ldsu.graphs import local_discriminant_graph
-from ldsu.solvers.exact import project
+from ldsu.solvers import project
 
 FLOOR = "two eigendecompositions"
 

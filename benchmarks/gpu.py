@@ -19,12 +19,12 @@ from exact import samples
 from rows import RESULTS, Rows, load, seconds
 
 from ldsu import LDSU
-from ldsu.arrays import Arrays, arrays_on
+from ldsu._utils.arrays import Arrays, arrays_on
+from ldsu._utils.stages import Stages
 from ldsu.graphs import local_discriminant_graph
 from ldsu.kernels import settle_kernel
 from ldsu.methods import _base
-from ldsu.progress import Stages
-from ldsu.solvers.exact import project
+from ldsu.solvers import project
 from ldsu.spectrum import KernelBasis
 
 PARTS = ("exact", "sparse", "tiled")

@@ -25,8 +25,8 @@ from distributed import Client, LocalCluster
 from rows import RESULTS, Rows
 from scaleout import few_labels, write_parquet
 
+from ldsu._utils.stages import watching
 from ldsu.dask import LDSU, solver
-from ldsu.progress import watching
 
 STAGES = ("shards", "neighbours", "factor", "solve", "transform")
 

@@ -32,9 +32,9 @@ from ldsu import LDSU, LDSUClassifier, mean_average_precision
 from ldsu.bench.protocol import label_order
 from ldsu.datasets import bag_of_words, load
 from ldsu.kernels import Kernel, median_gamma
-from ldsu.leave_one_out import NOISES, accuracy, choose, leave_one_out, log_likelihoods
+from ldsu.methods._leave_one_out import NOISES, accuracy, choose, leave_one_out, log_likelihoods
 from ldsu.methods.ldsu import GAMMA_SCALE, NOISE, STRENGTH, TRIED
-from ldsu.solvers.exact import filtered_labelled_kernel
+from ldsu.solvers import filtered_labelled_kernel
 
 # Name, preprocessing, rows, kernel, labels a class.
 SETS: dict[str, tuple[str, str | None, int | None, str, tuple[int, ...]]] = {

@@ -27,10 +27,10 @@ import psutil
 from distributed import Client, LocalCluster, Worker
 from rows import RESULTS, Rows, load
 
+from ldsu._utils.stages import watching
 from ldsu.dask import LDSU
 from ldsu.dask.cluster import Cluster as ClusterOf
 from ldsu.dask.gang import Peers, exchange_of, together
-from ldsu.progress import watching
 
 CLASSES = 7
 PART = 250_000

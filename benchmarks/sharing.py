@@ -20,9 +20,10 @@ import numpy as np
 from rows import RESULTS, Rows, seconds
 
 from ldsu.bench import engine
-from ldsu.bench.cells import Task
+from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.protocol import few_labels, folds, load_split
-from ldsu.bench.spec import DataSpec, load_experiment
+from ldsu.bench.spec import DataSpec
+from ldsu.bench.tasks import Task
 
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "table1.toml"
 METHODS = ("KDA", "KPCA", "KSDA", "KSELF", "KLPP", "EnFS", "LDSU truncate", "LDSU", "SVM-RBF")

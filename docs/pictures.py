@@ -27,9 +27,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from ldsu import LDSU, LabelledOnly, LDSUClassifier
-from ldsu.filters import heat, tikhonov
 from ldsu.graphs import class_laplacian, clique_grams, clique_weights, mean_clique_scatter
 from ldsu.neighbors import cliques, input_neighbors
+from ldsu.solvers._filters import heat, tikhonov
 
 
 @dataclass(frozen=True)

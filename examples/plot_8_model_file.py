@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from ldsu import LDSUClassifier, describe_model, load_model, save_model
-from ldsu.models import ModelError
+from ldsu.io import ModelError
 
 X, y = load_digits(return_X_y=True)
 few = np.full(1000, -1)

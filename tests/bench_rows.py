@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsu.bench.cells import Cell, Row, canonical
 from ldsu.bench.families import FAMILIES
 from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
 from ldsu.bench.store import Store
+from ldsu.bench.tasks import Cell, Row, canonical
 
 C_VALUES = (0.01, 1.0, 100.0)
 GRIDS = {

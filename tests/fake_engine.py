@@ -8,8 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-from ldsu.bench.cells import Cell, Row, Task, canonical
 from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
+from ldsu.bench.tasks import Cell, Row, Task, canonical
 
 LABELS = (1, 3)
 

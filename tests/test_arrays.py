@@ -11,10 +11,10 @@ from sklearn.datasets import load_digits
 
 from conftest import few_labels
 from ldsu import LDSU, KernelBasis
-from ldsu.arrays import CPU, arrays_on
-from ldsu.filters import FILTERS
-from ldsu.nearest import nearest, nearest_by_kernel
-from ldsu.neighbors import kernel_neighbors
+from ldsu._utils.arrays import CPU, arrays_on
+from ldsu.neighbors._device import nearest, nearest_by_kernel
+from ldsu.neighbors._index import kernel_neighbors
+from ldsu.solvers._filters import FILTERS
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -158,7 +158,7 @@ def test_without_pytorch_the_error_says_so(monkeypatch):
 
 def test_a_matrix_that_does_not_fit_the_device_is_refused_with_its_size(monkeypatch):
     X, _, _ = data("rbf")
-    monkeypatch.setattr("ldsu.arrays.TorchArrays.free_memory", lambda self: 1000)
+    monkeypatch.setattr("ldsu._utils.arrays.TorchArrays.free_memory", lambda self: 1000)
     with pytest.raises(MemoryError, match=r"150 samples on device 'torch' needs about .*device='cpu'"):
         LDSU(solver="exact", device="torch").fit(X)
 
@@ -295,7 +295,7 @@ def test_nearest_finds_what_comparing_all_pairs_finds(kind, k, dtype, exclude_se
 def test_nearest_does_not_depend_on_the_blocks(monkeypatch):
     X = torch.as_tensor(rows("duplicates", "float64"))
     whole = nearest(X, X, 4, True, torch)
-    monkeypatch.setattr("ldsu.nearest.BLOCK_BYTES", 20_000)
+    monkeypatch.setattr("ldsu.neighbors._device.BLOCK_BYTES", 20_000)
     parts = nearest(X, X, 4, True, torch)
     assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
 
@@ -305,7 +305,7 @@ def test_neighbours_in_the_kernel_space_are_those_of_numpy(k, monkeypatch):
     X = rows("plain", "float64")
     K = (X @ X.T + 1) ** 2
     np.testing.assert_array_equal(nearest_by_kernel(torch.as_tensor(K), k, torch).numpy(), kernel_neighbors(K, k)[1])
-    monkeypatch.setattr("ldsu.nearest.BLOCK_BYTES", 20_000)
+    monkeypatch.setattr("ldsu.neighbors._device.BLOCK_BYTES", 20_000)
     np.testing.assert_array_equal(nearest_by_kernel(torch.as_tensor(K), k, torch).numpy(), kernel_neighbors(K, k)[1])
 
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 import ldsu
 from bench_rows import EXPERIMENT
 from ldsu.bench import engine
-from ldsu.bench.cells import Cell, Row, Task
-from ldsu.bench.spec import load_experiment
+from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.store import Store
+from ldsu.bench.tasks import Cell, Row, Task
 from ldsu.cli import cli
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from ldsu.cli import cli
-from ldsu.models import read_container, write_container
+from ldsu.io import read_container, write_container
 from ldsu.tables.readers import read_table
 
 COLOURS = ("red", "green", "blue")
@@ -278,7 +278,7 @@ def test_an_existing_output_is_refused_before_the_work_and_replaced_by_force(cop
         pytest.importorskip("onnx", reason="onnx is not installed")
     Path(name).write_text("mine")
     with monkeypatch.context() as patched:
-        for work in ("ldsu.tables.readers.read_table", "ldsu.models.load_model"):
+        for work in ("ldsu.tables.readers.read_table", "ldsu.io.load_model"):
             patched.setattr(work, lambda *_, **__: pytest.fail("it began to work"))
         done = call(*WRITERS[name], "-o", name)
     assert done.exit_code == 2
@@ -320,7 +320,7 @@ def test_an_output_in_a_folder_that_is_not_there_is_refused_and_no_folder_is_mad
 
 def test_without_onnx_the_export_names_the_extra_before_the_work(copies, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    monkeypatch.setattr("ldsu.models.load_model", lambda *_, **__: pytest.fail("it began to work"))
+    monkeypatch.setattr("ldsu.io.load_model", lambda *_, **__: pytest.fail("it began to work"))
     done = call("export", "things.ldsu", "-o", "m.onnx")
     assert done.exit_code == 1
     assert done.output.count("\n") == 1
@@ -404,7 +404,7 @@ def test_rows_on_standard_output_are_utf8_whatever_it_is_set_to(here, encoding):
 
 
 def test_a_model_holds_as_many_columns_as_its_file_holds_texts(here, monkeypatch):
-    monkeypatch.setattr("ldsu.models.container.HEADER_ITEMS", 5000)
+    monkeypatch.setattr("ldsu.io.container.HEADER_ITEMS", 5000)
     rng = np.random.default_rng(0)
     names = [f"gene {j}" for j in range(5000)]
     rows = [[*np.round(rng.normal(4 * (i % 2), size=5000), 2), "ab"[i % 2]] for i in range(8)]
@@ -432,7 +432,7 @@ def test_a_table_with_more_texts_than_a_model_file_holds_is_refused_before_the_f
         raise AssertionError("it began to fit")
 
     monkeypatch.setattr("ldsu.tables.model.fit_task", too_late)
-    monkeypatch.setattr("ldsu.models.container.HEADER_ITEMS", 50)
+    monkeypatch.setattr("ldsu.io.container.HEADER_ITEMS", 50)
     done = call("fit", here / "things.csv", "--label", "colour", "-o", "x.ldsu")
     assert done.exit_code == 2
     assert "and a model file holds 64 MiB in 50. Give columns and classes fewer or shorter names." in done.output
@@ -441,7 +441,7 @@ def test_a_table_with_more_texts_than_a_model_file_holds_is_refused_before_the_f
 
 def test_a_model_saved_from_python_is_not_taken_for_a_tables(here):
     from ldsu import KPCA
-    from ldsu.models import save_model
+    from ldsu.io import save_model
 
     save_model(KPCA(n_components=2).fit(np.eye(5)), "kpca.ldsu")
     done = call("predict", "kpca.ldsu", here / "new.csv")
@@ -450,7 +450,7 @@ def test_a_model_saved_from_python_is_not_taken_for_a_tables(here):
 
 
 def test_a_table_too_large_for_memory_is_refused_before_the_fit(here, monkeypatch):
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**16)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**16)
     done = call("fit", here / "things.csv", "--label", "colour", "-o", "m.ldsu")
     assert done.exit_code == 1
     assert "is available" in done.output

@@ -21,10 +21,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fake_engine
 import ldsu
 from ldsu import load_model, save_model
+from ldsu._utils.stages import watching
 from ldsu.bench import runner
 from ldsu.bench.store import Store
 from ldsu.cli import cli
-from ldsu.progress import watching
 from test_estimators import expected_failed_checks
 
 dask = pytest.importorskip("dask", reason="Dask is not installed")
@@ -32,15 +32,16 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 da = pytest.importorskip("dask.array")
 
 import ldsu.dask as on_cluster  # noqa: E402
-from ldsu.dask import expansion, partitioned, pieces, shards, solver  # noqa: E402
+from ldsu._utils.memory import GIB  # noqa: E402
+from ldsu.dask import partitioned, pieces, shards, solver  # noqa: E402
+from ldsu.dask import sharded_expansion as expansion  # noqa: E402
 from ldsu.dask.allocation import FILLED_SHARE  # noqa: E402
 from ldsu.dask.cluster import Cluster  # noqa: E402
 from ldsu.dask.pieces import Labels, Piece  # noqa: E402
 from ldsu.dask.recomputed import fingerprint  # noqa: E402
-from ldsu.dask.search import Found, merge  # noqa: E402
+from ldsu.dask.shard_search import Found, merge  # noqa: E402
 from ldsu.dask.shards import Shard, _cut  # noqa: E402
-from ldsu.memory import GIB  # noqa: E402
-from ldsu.precision import random_ranks  # noqa: E402
+from ldsu.solvers._precision import random_ranks  # noqa: E402
 
 # Small enough for a second. With another number of workers sums are taken in another order, and a solve may take a step
 # more or less, which changes features by a tenth of `tol`, or a little more: solved to 1e-8, they are compared to 1e-7.

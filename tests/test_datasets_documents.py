@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ldsu.datasets import Dataset, DatasetError, Events, bag_of_words, load, load_notes, notes
+from ldsu.datasets.bags import word_counts
 from ldsu.datasets.preprocessing import balanced_rows
-from ldsu.datasets.words import word_counts
 from test_datasets import converted
 
 # Bags of words

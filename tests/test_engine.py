@@ -10,11 +10,11 @@ from sklearn.svm import SVC
 
 from ldsu import BlockScaler
 from ldsu.bench import engine
-from ldsu.bench.cells import Task
+from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.families import FAMILIES
 from ldsu.bench.linalg import DenseAlgebra, algebra_on
 from ldsu.bench.protocol import few_labels, folds, label_order, load_split
-from ldsu.bench.spec import load_experiment
+from ldsu.bench.tasks import Task
 from ldsu.bench.work import SplitWork
 
 FILE = """

@@ -27,15 +27,15 @@ import resource
 
 import fake_engine
 from ldsu import KPCA, FewLabelKFold, LDSUSearch, load_model, save_model
+from ldsu._utils.files import WriteError, replacing, require_writable
 from ldsu.bench import runner
 from ldsu.bench import store as store_module
-from ldsu.bench.cells import Task
-from ldsu.bench.report.text import when
+from ldsu.bench.report.markdown import when
 from ldsu.bench.store import Owner, Store
+from ldsu.bench.tasks import Task
 from ldsu.cli import cli
 from ldsu.datasets import download
 from ldsu.datasets.download import Remote, fetch
-from ldsu.files import WriteError, replacing, require_writable
 
 try:
     from numpy._core._exceptions import _ArrayMemoryError
@@ -210,7 +210,7 @@ def test_a_model_killed_while_it_is_saved_is_the_old_one_or_the_new_one(times, t
 
 
 COMMAND = """
-import ldsu.bench.owndata, ldsu.bench.runner, ldsu.models, ldsu.tables.model, ldsu.tables.readers, ldsu.tables.writers
+import ldsu.bench.owndata, ldsu.bench.runner, ldsu.io, ldsu.tables.model, ldsu.tables.readers, ldsu.tables.writers
 import pyarrow.csv, rich.status
 import ldsu.__main__, ldsu.cli
 
@@ -270,7 +270,7 @@ def test_an_interrupt_after_the_renaming_is_an_interrupt_and_the_file_is_new(tmp
         real(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldsu.files.os.replace", interrupted)
+    monkeypatch.setattr("ldsu._utils.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "x") as file:
         file.write(b"new")
     assert (tmp_path / "x").read_bytes() == b"new"
@@ -279,9 +279,9 @@ def test_an_interrupt_after_the_renaming_is_an_interrupt_and_the_file_is_new(tmp
 
 def test_contents_are_on_the_disk_before_they_get_their_name(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("ldsu.files.os.fsync", lambda number: told.append(os.fstat(number).st_size))
+    monkeypatch.setattr("ldsu._utils.files.os.fsync", lambda number: told.append(os.fstat(number).st_size))
     replace = os.replace
-    monkeypatch.setattr("ldsu.files.os.replace", lambda *names: (told.append("renamed"), replace(*names)))
+    monkeypatch.setattr("ldsu._utils.files.os.replace", lambda *names: (told.append("renamed"), replace(*names)))
     with replacing(tmp_path / "x", "w", encoding="utf-8") as file:
         file.write("twelve bytes")
     assert told == [12, "renamed"]
@@ -591,7 +591,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(name, own, 
         raise AssertionError("it began to work")
 
     monkeypatch.setattr("ldsu.tables.readers.read_table", too_late)
-    monkeypatch.setattr("ldsu.models.load_model", too_late)
+    monkeypatch.setattr("ldsu.io.load_model", too_late)
     command = [part.format(own=own) for part in WRITERS[name]]
     for folder, advice in (
         (read_only, "Choose a folder that can be written."),
@@ -704,7 +704,7 @@ def test_memory_that_runs_out_is_one_sentence_whoever_says_so(error, own, monkey
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("ldsu.models.load_model", fail)
+    monkeypatch.setattr("ldsu.io.load_model", fail)
     said = refusal(call("predict", own / "model.ldsu", own / "table.csv", "-q"))
     assert said.endswith("Close other programs, raise the memory limit (ulimit -v), or take fewer rows.")
 
@@ -713,7 +713,7 @@ def test_a_fault_of_ours_keeps_its_traceback(own, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("dictionary changed size during iteration")
 
-    monkeypatch.setattr("ldsu.models.load_model", fail)
+    monkeypatch.setattr("ldsu.io.load_model", fail)
     done = call("predict", own / "model.ldsu", own / "table.csv", "-q")
     assert isinstance(done.exception, RuntimeError)
 

@@ -14,7 +14,7 @@ from ldsu.graphs import (
     mean_clique_scatter,
     neighbor_weights,
 )
-from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
+from ldsu.neighbors._index import cliques, input_neighbors, kernel_neighbors
 
 
 def reference_cliques(D2, k):

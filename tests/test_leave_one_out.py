@@ -9,9 +9,9 @@ from sklearn.linear_model import Ridge
 
 from ldsu import LDSU, LDSUClassifier
 from ldsu.graphs import local_discriminant_graph
-from ldsu.leave_one_out import accuracy, choose, leave_one_out, log_likelihoods
+from ldsu.methods._leave_one_out import accuracy, choose, leave_one_out, log_likelihoods
 from ldsu.methods.ldsu import TRIED, TRIED_STRENGTHS
-from ldsu.solvers.exact import filtered_labelled_kernel
+from ldsu.solvers._exact import filtered_labelled_kernel
 
 
 def few_labels(y, count, seed=0):

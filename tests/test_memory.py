@@ -4,8 +4,8 @@ import scipy.sparse
 
 from conftest import few_labels, peak_memory
 from ldsu import LDSU, METHODS, KernelBasis
+from ldsu._utils.memory import available_memory, require_memory
 from ldsu.graphs import local_discriminant_graph
-from ldsu.memory import available_memory, require_memory
 
 
 def test_available_memory_is_a_sane_number():
@@ -20,7 +20,7 @@ def test_the_need_and_the_way_out_are_named():
 
 @pytest.mark.parametrize("method", [m for m in METHODS.values() if m.__name__ != "EnFS"])
 def test_too_many_samples_are_refused_before_anything_is_allocated(monkeypatch, method):
-    for name in ("ldsu.memory.available_memory", "ldsu.methods._base.available_memory"):
+    for name in ("ldsu._utils.memory.available_memory", "ldsu.methods._base.available_memory"):
         monkeypatch.setattr(name, lambda: 10 * 2**20)
     X = np.random.default_rng(0).standard_normal((3000, 2))
     y = np.arange(3000) % 3
@@ -31,7 +31,7 @@ def test_too_many_samples_are_refused_before_anything_is_allocated(monkeypatch, 
 
 
 def test_a_basis_too_large_is_refused_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 10 * 2**20)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 10 * 2**20)
     with peak_memory() as peak, pytest.raises(MemoryError, match="basis of a kernel matrix of 3000 samples"):
         KernelBasis.from_data(np.random.default_rng(0).standard_normal((3000, 2)))
     assert peak() < 2**20
@@ -74,12 +74,12 @@ def test_features_from_neighbors_ask_for_memory_before_they_take_it(monkeypatch)
     X = np.random.default_rng(0).standard_normal((500, 2))
     model = LDSU(solver="sparse", n_conditioning=400, n_landmarks=5, min_anchors=5).fit(X[:450])
     estimates = []
-    monkeypatch.setattr("ldsu.local_expansion.require_memory", lambda needed, *_: estimates.append(needed))
+    monkeypatch.setattr("ldsu.solvers._local_expansion.require_memory", lambda needed, *_: estimates.append(needed))
     with peak_memory() as peak:
         model.transform(X[450:])
     assert peak() < 1.1 * estimates[0] < 2 * 50 * 32 * 402**2  # four systems for each row
     monkeypatch.undo()
-    monkeypatch.setattr("ldsu.arrays.available_memory", lambda: 2**20)
+    monkeypatch.setattr("ldsu._utils.arrays.available_memory", lambda: 2**20)
     with peak_memory() as peak, pytest.raises(MemoryError, match=r"50 row\(s\) from 401 neighbors each needs about"):
         model.transform(X[450:])
     assert peak() < 2**20
@@ -93,7 +93,7 @@ def test_file_pages_of_a_container_count_as_room(monkeypatch, tmp_path):
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr("ldsu.memory.CGROUP", tmp_path)
+    monkeypatch.setattr("ldsu._utils.memory.CGROUP", tmp_path)
     assert available_memory() == 4100
     (tmp_path / "memory.max").write_text("max\n")
     assert available_memory() > 4100

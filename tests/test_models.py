@@ -22,9 +22,8 @@ from sklearn.svm import SVC, LinearSVC
 
 from conftest import few_labels
 from ldsu import KDA, KPCA, LDSU, METHODS, BlockScaler, EnFS, LabelledOnly, LDSUClassifier, LDSUSearch
-from ldsu.expansion import KernelExpansion
-from ldsu.files import replacing
-from ldsu.models import (
+from ldsu._utils.files import replacing
+from ldsu.io import (
     ModelError,
     describe_model,
     load_model,
@@ -33,10 +32,11 @@ from ldsu.models import (
     save_model,
     write_container,
 )
-from ldsu.models.kinds import Array, Json
-from ldsu.models.probe import probe_rows
-from ldsu.models.records import Records
-from ldsu.models.schema import SCHEMAS, Field, Schema
+from ldsu.io.kinds import Array, Json
+from ldsu.io.probe import probe_rows
+from ldsu.io.records import Records
+from ldsu.io.schema import SCHEMAS, Field, Schema
+from ldsu.solvers._expansion import KernelExpansion
 from ldsu.tables.encoder import TableEncoder
 from ldsu.tables.model import TableModel
 from ldsu.tables.table import Table
@@ -202,7 +202,7 @@ def test_pipelines_come_back_exactly(again, blobs):
 )
 def test_sparse_solver_comes_back_exactly(n, parameters, in_cells, again, monkeypatch):
     if in_cells:  # as with more than 8,000 rows
-        monkeypatch.setattr("ldsu.neighbors.EXACT_ROWS", 500)
+        monkeypatch.setattr("ldsu.neighbors._index.EXACT_ROWS", 500)
     X, y = make_blobs(n, n_features=6, centers=4, cluster_std=3.0, random_state=0)
     model = LDSU(n_landmarks=50, min_anchors=20, tol=0.1, **parameters).fit(X, few_labels(y, 2))
     assert model.solver_ == "sparse"
@@ -306,7 +306,7 @@ def test_model_loads_in_another_process(tmp_path, blobs):
         "        if name.split('.')[0] in ('pyarrow', 'rich', 'click', 'safetensors', 'onnx'):\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Missing())\n"
-        "from ldsu.models import load_model\n"
+        "from ldsu.io import load_model\n"
         "model = load_model('model.ldsu')\n"
         "np.save('answer.npy', model.predict_proba(np.load('X.npy')))\n"
     )
@@ -333,7 +333,7 @@ def test_writer_that_dies_half_way_leaves_the_old_file(tmp_path, blobs, monkeypa
 
             yield Full()
 
-    monkeypatch.setattr("ldsu.models.container.replacing", failing)
+    monkeypatch.setattr("ldsu.io.container.replacing", failing)
     with pytest.raises(OSError, match="No space"):
         save_model(KPCA().fit(*blobs), path)
     assert path.read_bytes() == before
@@ -350,7 +350,7 @@ def test_description_needs_no_arrays_and_builds_nothing(tmp_path, blobs, monkeyp
     )
     path.write_bytes(path.read_bytes()[:-8] + b"damaged!")  # an array's last bytes
     for module in ("files", "records"):
-        monkeypatch.setattr(f"ldsu.models.{module}.put_together", None)
+        monkeypatch.setattr(f"ldsu.io.{module}.put_together", None)
     told = describe_model(path)
     assert told["class"] == "Pipeline"
     assert told["classes"] == ["ash", "birch", "cherry"]

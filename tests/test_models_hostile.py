@@ -22,12 +22,12 @@ from sklearn.svm import LinearSVC
 
 from conftest import few_labels, peak_memory
 from ldsu import KPCA, LDSU, EnFS, LDSUClassifier
-from ldsu.models import ModelError, describe_model, load_model, read_container, read_record, save_model, write_container
-from ldsu.models.container import HEADER_BYTES
+from ldsu.io import ModelError, describe_model, load_model, read_container, read_record, save_model, write_container
+from ldsu.io.container import HEADER_BYTES
 from ldsu.tables.columns import Column
 from ldsu.tables.encoder import Numbers, TableEncoder
 from ldsu.tables.model import TableModel
-from ldsu.tables.words import Words
+from ldsu.tables.text_features import Words
 
 POINTS = "model.features_.feature_map_.points"
 COEFFICIENTS = "model.features_.coef_"
@@ -457,7 +457,7 @@ def test_sparse_indices_out_of_range_are_refused(part, place, value, file):
     ("name", "value"), [("starts", -1), ("starts", 10**6), ("order", -1), ("order", 10**6), ("rows", np.nan)]
 )
 def test_cells_out_of_range_are_refused(name, value, file, monkeypatch):
-    monkeypatch.setattr("ldsu.neighbors.EXACT_ROWS", 200)
+    monkeypatch.setattr("ldsu.neighbors._index.EXACT_ROWS", 200)
     X, y = make_blobs(300, n_features=4, centers=3, random_state=0)
     save_model(LDSU(solver="sparse", n_landmarks=20, min_anchors=10, tol=0.1).fit(X, few_labels(y, 2)), file)
     name = f"model.feature_map_.index.cells.{name}"
@@ -467,7 +467,7 @@ def test_cells_out_of_range_are_refused(name, value, file, monkeypatch):
 
 @pytest.mark.parametrize(("stored", "asked"), [(16, 15), (10**6, 15), (10**6, 10**6), (200, 200)])
 def test_more_neighbors_than_fit_takes_are_refused(stored, asked, file, monkeypatch):
-    monkeypatch.setattr("ldsu.local_expansion.MOST_CONDITIONING", 100)
+    monkeypatch.setattr("ldsu.solvers._local_expansion.MOST_CONDITIONING", 100)
     X, y = make_blobs(300, n_features=4, centers=3, random_state=0)
     save_model(LDSU(solver="sparse", n_landmarks=20, min_anchors=10, tol=0.1).fit(X, few_labels(y, 2)), file)
 
@@ -712,7 +712,7 @@ def test_memory_for_very_many_columns_is_asked_for_first(reader, table_model, fi
         columns.update(names="\n" * (n - 1), places="0 " * (n - 1) + "0")
 
     changed(file.read_bytes(), file, many)
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**28)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**28)
     with pytest.raises(MemoryError, match=r"A model of 1,000,000 columns needs about 0\.7 GiB"):
         reader(file)
 
@@ -764,8 +764,8 @@ BOMBS = {
 JAIL = """
 import sys
 from pathlib import Path
-from ldsu.models import ModelError, load_model, describe_model
-import sklearn.linear_model, ldsu.classify
+from ldsu.io import ModelError, load_model, describe_model
+import sklearn.linear_model, ldsu.classifier
 def peak():  # KiB; unlike ru_maxrss it does not begin with that of the process that started this one
     return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmHWM"))
 before = peak()

@@ -15,7 +15,7 @@ from sklearn.svm import SVC, LinearSVC
 import ldsu
 from conftest import few_labels
 from ldsu import KDA, KPCA, LDSU, METHODS, BlockScaler, EnFS, LabelledOnly, LDSUClassifier
-from ldsu.onnx_export import Graph, export_onnx, graph_outputs, to_onnx
+from ldsu.io.onnx_export import Graph, export_onnx, graph_outputs, to_onnx
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -199,7 +199,7 @@ def test_sparse_points_are_made_dense(monkeypatch):
     X = scipy.sparse.random_array((60, 30), density=0.2, format="csr", random_state=np.random.default_rng(0))
     model = LDSU().fit(X, np.where(np.arange(60) < 9, np.arange(60) % 3, -1))
     assert_close(run(model, X.toarray())["features"], model.transform(X))
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="60 points of 30 columns"):
         to_onnx(model)
 
@@ -280,6 +280,6 @@ def test_equal_constants_are_carried_once():
 
 
 def test_model_too_large_for_one_file_is_refused(monkeypatch, blobs):
-    monkeypatch.setattr("ldsu.onnx_export.MOST_BYTES", 1000)
+    monkeypatch.setattr("ldsu.io.onnx_export.MOST_BYTES", 1000)
     with pytest.raises(ValueError, match=r"an ONNX file cannot hold.*save_model"):
         to_onnx(LDSU().fit(*blobs))

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from ldsu.bench import runner
+from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.owndata import METHODS, plan_comparison, write_comparison
 from ldsu.bench.protocol import few_labels, load_split
 from ldsu.bench.sources import load_data, size_of, write_data
-from ldsu.bench.spec import load_experiment
 from ldsu.tables import Table, prepare
 
 

@@ -18,11 +18,11 @@ import pytest
 
 import fake_engine
 from ldsu.bench import runner
-from ldsu.bench.cells import Task
 from ldsu.bench.display import Display, closing, opening
-from ldsu.bench.progress import Progress, TaskProgress, time_left
+from ldsu.bench.forecast import Progress, TaskProgress, time_left
 from ldsu.bench.status import asked, status_of_store
 from ldsu.bench.store import COLUMNS, Store, StoreError
+from ldsu.bench.tasks import Task
 from ldsu.bench.worker import Assignment, _tasks_left
 
 TESTS = Path(__file__).parent

@@ -26,10 +26,10 @@ from ldsu import (
     LDSUSearch,
     mean_average_precision_scorer,
 )
-from ldsu import search as search_module
+from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian
-from ldsu.progress import Stages
-from ldsu.search import FoldWork, RidgePath, class_graph_correction
+from ldsu.model_selection import _search as search_module
+from ldsu.model_selection._search import FoldWork, RidgePath, class_graph_correction
 
 CLASSIFIERS = {
     "ridge": (RidgeClassifier(alpha=0.1), {"classifier__alpha": [0.1, 10]}),
@@ -388,7 +388,7 @@ def test_a_number_of_folds_folds_the_labelled_rows_whatever_marks_the_others():
 
 
 def test_memory_is_said_before_it_is_taken(monkeypatch):
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 10**5)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 10**5)
     with pytest.raises(MemoryError, match="LDSUSearch for 120 samples needs about"):
         LDSUSearch().fit(*small_digits(5))
 

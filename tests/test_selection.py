@@ -6,7 +6,6 @@ import pytest
 from scipy import stats
 
 from bench_rows import DEFAULTS, make_experiment, make_rows, row
-from ldsu.bench.cells import canonical
 from ldsu.bench.paper import is_papers_method, paper_score, table1
 from ldsu.bench.selection import (
     Choice,
@@ -21,6 +20,7 @@ from ldsu.bench.selection import (
     verdict,
     welch_test,
 )
+from ldsu.bench.tasks import canonical
 
 DEFAULT = {"k": 5, "C": 1.0}
 

@@ -13,14 +13,14 @@ from sklearn.linear_model import RidgeClassifier
 
 from conftest import few_labels
 from ldsu import LDSU, LDSUClassifier, mean_average_precision
-from ldsu.arrays import CPU
-from ldsu.cells import cell_index, cell_neighbors
-from ldsu.conjugate import conjugate_gradients
+from ldsu._utils.arrays import CPU
 from ldsu.datasets import load
-from ldsu.landmarks import MOST_LABELLED, choose_landmarks, landmark_features, landmark_transform
 from ldsu.methods.ldsu import SPARSE_ROWS
-from ldsu.neighbors import input_neighbors, neighbor_index
-from ldsu.precision import conditioning_sets, residual_factor
+from ldsu.neighbors._cells import cell_index, cell_neighbors
+from ldsu.neighbors._index import input_neighbors, neighbor_index
+from ldsu.solvers._conjugate import conjugate_gradients
+from ldsu.solvers._landmarks import MOST_LABELLED, choose_landmarks, landmark_features, landmark_transform
+from ldsu.solvers._precision import conditioning_sets, residual_factor
 
 EXACT = {"solver": "exact", "gamma": 0.3}
 
@@ -70,7 +70,7 @@ def test_the_limit_holds_for_other_settings(parameter):
 
 
 def test_more_labels_than_landmarks_still_give_the_exact_inner_products_at_the_anchors(monkeypatch):
-    monkeypatch.setattr("ldsu.landmarks.MOST_LABELLED", 9)
+    monkeypatch.setattr("ldsu.solvers._landmarks.MOST_LABELLED", 9)
     X, y, _ = samples()
     few = few_labels(y, 8)
     sparse = limit(80, n_landmarks=5, min_anchors=1).fit(X, few)
@@ -341,7 +341,7 @@ def test_the_user_gets_neighbours_and_graphs(digits):
 
 def test_memory_is_asked_for_before_it_is_taken(monkeypatch):
     X = np.zeros((SPARSE_ROWS + 1, 2))
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**20)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**20)
     with pytest.raises(MemoryError, match="LDSU for 3001 samples needs about"):
         LDSU().fit(X)
 
@@ -355,7 +355,7 @@ def recall(found, X, Q, k, exclude_self=False):
 
 
 def test_cells_find_nearly_all_true_neighbours_and_never_the_row_itself(monkeypatch):
-    monkeypatch.setattr("ldsu.cells.CANDIDATES", 400)
+    monkeypatch.setattr("ldsu.neighbors._cells.CANDIDATES", 400)
     X = load_digits(return_X_y=True)[0].astype(np.float32)
     index = cell_index(X)
     assert index.centres.shape[0] > 10
@@ -378,7 +378,7 @@ def test_cells_give_as_many_neighbours_as_there_are(k):
 
 def test_the_approximate_search_serves_the_solver(monkeypatch):
     """Above the exact rows neighbours come from cells, and the features are as good."""
-    monkeypatch.setattr("ldsu.neighbors.EXACT_ROWS", 500)
+    monkeypatch.setattr("ldsu.neighbors._index.EXACT_ROWS", 500)
     X, y = load_digits(return_X_y=True)
     few = few_labels(y[:1200], 3)
     model = LDSUClassifier(LDSU(solver="sparse")).fit(X[:1200], few)

@@ -10,9 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from conftest import few_labels
 from ldsu import LDSU
-from ldsu.landmarks import choose_landmarks
-from ldsu.precision import random_ranks
-from ldsu.solvers.sparse_spectrum import BLOCK, MOST_PAIRS, graph_components
+from ldsu.solvers._landmarks import choose_landmarks
+from ldsu.solvers._precision import random_ranks
+from ldsu.solvers._sparse_spectrum import BLOCK, MOST_PAIRS, graph_components
 
 NOISE = 0.3
 
@@ -20,7 +20,7 @@ NOISE = 0.3
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that the space of a small problem is not soon all there is, and must be restarted."""
-    monkeypatch.setattr("ldsu.solvers.sparse_spectrum.BLOCK", 5)
+    monkeypatch.setattr("ldsu.solvers._sparse_spectrum.BLOCK", 5)
 
 
 def samples(n=90, seed=0):
@@ -119,7 +119,7 @@ def test_pairs_are_the_smallest_of_the_pencil_with_few_neighbours(how, r):
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-7])
 def test_the_reported_residual_is_that_of_the_shifted_problem_and_bounds_the_error_of_mu(tol, monkeypatch):
-    monkeypatch.setattr("ldsu.solvers.sparse_spectrum.SHIFT", 0.3)  # not negligible beside mu
+    monkeypatch.setattr("ldsu.solvers._sparse_spectrum.SHIFT", 0.3)  # not negligible beside mu
     X, _, _ = samples(n=200)
     model = sparse(20, n_conditioning=6, tol=tol, store_graphs=True).fit(X)
     E, M = slow_precision(X, np.full(200, -1), 0.3, 20, 6), slow_graph(model, 1.0)
@@ -185,7 +185,7 @@ def test_too_many_pairs_are_refused_with_their_number(n_components):
 
 
 def test_a_graph_of_very_many_components_is_refused(monkeypatch):
-    monkeypatch.setattr("ldsu.solvers.sparse_spectrum.MOST_COMPONENTS", 10)
+    monkeypatch.setattr("ldsu.solvers._sparse_spectrum.MOST_COMPONENTS", 10)
     X, _, _ = samples()
     with pytest.raises(ValueError, match=r"falls into 90\. Use a larger clique_size"):
         sparse(5, clique_size=1).fit(X)

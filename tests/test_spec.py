@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.families import FAMILIES
-from ldsu.bench.spec import load_experiment
 
 EXPERIMENTS = sorted((Path(__file__).parents[1] / "experiments").glob("*.toml"))
 GOOD = """

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ldsu.bench import store as store_module
-from ldsu.bench.cells import Cell, Row, Task, canonical
 from ldsu.bench.status import status_of_store, status_of_stores
 from ldsu.bench.store import APPLICATION_ID, COLUMNS, Count, Owner, Store, StoreError, without_folders
+from ldsu.bench.tasks import Cell, Row, Task, canonical
 
 TASK = Task("usps", 0)
 

@@ -11,14 +11,14 @@ import scipy.sparse
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
-from ldsu.models import describe_model, load_model, save_model  # noqa: E402
+from ldsu.io import describe_model, load_model, save_model  # noqa: E402
 from ldsu.tables.columns import detect_columns, labels_of, numbers_of  # noqa: E402
 from ldsu.tables.encoder import Numbers, TableEncoder  # noqa: E402
 from ldsu.tables.estimate import estimate  # noqa: E402
 from ldsu.tables.model import fit_task, prepare  # noqa: E402
 from ldsu.tables.readers import read_table  # noqa: E402
 from ldsu.tables.table import Table, TableError  # noqa: E402
-from ldsu.tables.words import Words  # noqa: E402
+from ldsu.tables.text_features import Words  # noqa: E402
 from ldsu.tables.writers import write_columns  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -493,7 +493,7 @@ def test_columns_read_together_and_one_by_one_are_the_same(decimal, tmp_path, mo
 def test_a_matrix_that_does_not_fit_into_memory_is_refused_before_it_is_built(tmp_path, monkeypatch):
     (tmp_path / "wide.csv").write_text(wide(50, 1000))
     table = read_table(tmp_path / "wide.csv")
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**20)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**20)
     with pytest.raises(MemoryError, match=r"wide\.csv with 50 rows and 1,000 columns of numbers needs about"):
         prepare(table, "y")
 

@@ -318,7 +318,7 @@ def test_damaged_image_is_refused_or_read(folder, suffix):
 
 def test_memory_is_asked_for_before_images_are_read(folder, monkeypatch):
     path = folder({"a.png": GREY})
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 20)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 20)
     with pytest.raises(MemoryError, match="Reading 1 images"):
         read_table(path)
 

@@ -173,14 +173,14 @@ def test_rows_without_end_are_not_waited_for(tmp_path):
 def test_rows_that_unpack_into_very_many_cells_stop_before_they_fill_the_memory(tmp_path, monkeypatch):
     path = hostile_workbook(tmp_path / "t.xlsx", "<row><c r='XFD1'><v>1</v></c></row>" * 500)
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**28)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**28)
     with pytest.raises(MemoryError, match=r"Reading t\.xlsx"):
         read_table(path)
 
 
 def test_parts_that_unpack_into_more_than_the_memory_are_refused_before(tmp_path, monkeypatch):
     path = hostile_workbook(tmp_path / "t.xlsx", "<row/>", **{"xl/styles.xml": bytes(2**22)})
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**28)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**28)
     with pytest.raises(MemoryError, match=r"Reading t\.xlsx"):
         read_table(path)
 
@@ -399,7 +399,7 @@ def test_what_must_be_fixed_in_wide_text_is_named(read):
 
 
 def test_memory_for_very_many_columns_is_asked_for_before_they_are_read(read, monkeypatch):
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**26)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**26)
     text = ",".join(f"c{place}" for place in range(10**5)) + "\n" + ",".join(["7"] * 10**5) + "\n"
     with pytest.raises(
         MemoryError, match=r"Reading t\.csv with its 100,000 columns needs about 0\.1 GiB, but 0\.1 GiB"
@@ -834,7 +834,7 @@ def test_damaged_file_is_refused_or_read(written, name):
 @pytest.mark.parametrize("name", WRITERS)
 def test_memory_is_asked_for_before_it_is_taken(written, name, monkeypatch):
     path = written(name)
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 100)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 100)
     with pytest.raises(MemoryError, match=f"Reading {path.name} needs about"):
         read_table(path)
 
@@ -842,7 +842,7 @@ def test_memory_is_asked_for_before_it_is_taken(written, name, monkeypatch):
 def test_compressed_text_stops_before_it_fills_the_memory(read, monkeypatch):
     packed = gzip.compress(b"1,2\n" * 2**24, 1)
     assert len(packed) < 2**20
-    monkeypatch.setattr("ldsu.memory.available_memory", lambda: 2**27)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 2**27)
     chunks = []
     whole_read = gzip.GzipFile.read
     monkeypatch.setattr(gzip.GzipFile, "read", lambda file, size: chunks.append(size) or whole_read(file, size))

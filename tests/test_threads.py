@@ -193,7 +193,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from threadpoolctl import threadpool_info
 from ldsu import KPCA, LDSU, LDSUClassifier
-from ldsu.arrays import one_blas_thread
+from ldsu._utils.arrays import one_blas_thread
 
 def threads():
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}

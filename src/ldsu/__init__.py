@@ -1,7 +1,7 @@
 """Features from many samples and few labels.
 
-samples -> labels, kernels -> neighbors -> graphs -> filters, spectrum, solvers -> methods -> classify, model_selection
--> search, models; tables, datasets -> bench -> cli
+samples -> labels, kernels -> neighbors -> graphs -> spectrum, solvers -> methods -> classifier -> model_selection
+-> io; tables, datasets -> dask, bench -> cli
 """
 
 from importlib import import_module
@@ -9,17 +9,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ldsu.classify import BlockScaler, LabelledOnly, LDSUClassifier
+    from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
+    from ldsu.io import describe_model, load_model, save_model
     from ldsu.labels import encode_labels, unlabelled_mask
     from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, METHODS, EnFS
     from ldsu.model_selection import (
         FewLabelKFold,
         LabelledScorer,
+        LDSUSearch,
         mean_average_precision,
         mean_average_precision_scorer,
     )
-    from ldsu.models import describe_model, load_model, save_model
-    from ldsu.search import LDSUSearch
     from ldsu.spectrum import KernelBasis
 
 __version__ = "0.1.0"
@@ -53,7 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: `ldsu --help` need not wait for scikit-learn."""
     if name in __all__:
-        for home in ("labels", "methods", "classify", "model_selection", "spectrum", "search", "models"):
+        for home in ("labels", "methods", "classifier", "model_selection", "spectrum", "io"):
             module = import_module(f"ldsu.{home}")
             if hasattr(module, name):
                 return globals().setdefault(name, getattr(module, name))

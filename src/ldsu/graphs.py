@@ -9,12 +9,11 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import gen_batches
 
-from ldsu.arrays import CPU, Arrays
+from ldsu._utils.arrays import CPU, Arrays
 from ldsu.kernels import dense
 from ldsu.labels import class_counts
-from ldsu.nearest import nearest, nearest_by_kernel
 from ldsu.neighbors import cliques as cliques_of
-from ldsu.neighbors import input_neighbors, kernel_neighbors
+from ldsu.neighbors import input_neighbors, kernel_neighbors, nearest, nearest_by_kernel
 
 # Small matrices that are decomposed together; a GPU's library takes half a megabyte for each.
 CLIQUES_AT_ONCE = 2**13

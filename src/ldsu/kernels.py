@@ -14,9 +14,10 @@ import sklearn.utils.validation
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
 
-from ldsu.arrays import CPU, Arrays
-from ldsu.memory import require_memory
+from ldsu._utils.arrays import CPU, Arrays
+from ldsu._utils.memory import require_memory
 
+FLOATS = [np.float64, np.float32]
 KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
 GAMMA_KERNELS = ("rbf", "chi2", "poly")
 # Kernels whose neighbours and cliques are those of the input space: functions of Euclidean distance, and the linear

@@ -11,9 +11,9 @@ import joblib
 import numpy as np
 from sklearn.utils import check_array
 
-from ldsu.arrays import CPU, Arrays
+from ldsu._utils.arrays import CPU, Arrays
+from ldsu._utils.memory import require_memory
 from ldsu.kernels import Kernel, check_magnitude, check_mask, dense, settle_kernel
-from ldsu.memory import require_memory
 
 # n x n arrays alive while a kernel matrix is decomposed: it, LAPACK's workspace of two for "evd", and the coordinates.
 BASIS_MATRICES = 5

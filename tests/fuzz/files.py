@@ -17,7 +17,7 @@ import scipy.sparse
 from PIL import Image
 
 from ldsu import KPCA, LDSU, EnFS, LDSUClassifier, save_model
-from ldsu.models import ModelError, describe_model, load_model
+from ldsu.io import ModelError, describe_model, load_model
 from ldsu.tables import Table, TableError, read_table
 from ldsu.tables.images import SUFFIXES as IMAGE_SUFFIXES
 from ldsu.tables.model import TableModel, fit_task, prepare

@@ -38,7 +38,7 @@ def fuzz(arguments):
     import atheris
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    with atheris.instrument_imports(include=["ldsu.tables", "ldsu.models", "zipfile", "csv"]):
+    with atheris.instrument_imports(include=["ldsu.tables", "ldsu.io", "zipfile", "csv"]):
         from fuzz.files import IMAGES, WRITERS, sound, try_file
 
     names = sorted(name for name in WRITERS if arguments.format in name)

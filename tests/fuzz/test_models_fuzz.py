@@ -14,7 +14,7 @@ from fuzz.files import MODELS, WRITERS, check_sentence, damaged, try_file, use_m
 from fuzz.profile import inputs
 from fuzz.test_tables_fuzz import EDITS
 from ldsu import load_model
-from ldsu.models import ModelError, describe_model, read_container, write_container
+from ldsu.io import ModelError, describe_model, read_container, write_container
 
 FILES = sorted(MODELS)
 every_model = pytest.mark.parametrize("name", FILES)

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ldsu.bench.cells import Task
-from ldsu.bench.progress import Progress, TaskProgress, in_words, left_in_words
+from ldsu.bench.forecast import Progress, TaskProgress, in_words, left_in_words
+from ldsu.bench.tasks import Task
 
 if TYPE_CHECKING:
-    from ldsu.bench.runner import Summary
     from ldsu.bench.spec import Experiment
+    from ldsu.bench.tasks import Summary
 
 
 class Display:

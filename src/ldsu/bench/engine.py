@@ -13,15 +13,15 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
-from ldsu.bench.cells import Cell, Row, Task, canonical
 from ldsu.bench.families import FAMILIES, Family, FeatureSet, Params
 from ldsu.bench.linalg import algebra_on
 from ldsu.bench.protocol import Split, few_labels, folds, load_split, n_folds
 from ldsu.bench.sources import size_of
 from ldsu.bench.spec import Experiment, MethodSpec
 from ldsu.bench.svm import MAX_ITER, svm_path
+from ldsu.bench.tasks import Cell, Row, Task, canonical
 from ldsu.bench.work import SplitWork
-from ldsu.classify import BlockScaler, LabelledOnly
+from ldsu.classifier import BlockScaler, LabelledOnly
 from ldsu.model_selection import average_precisions
 from ldsu.spectrum import settle_n_components
 

@@ -18,15 +18,14 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from ldsu.bench.work import SplitWork
-from ldsu.classify import LDSUClassifier
+from ldsu.classifier import LDSUClassifier
 from ldsu.kernels import median_gamma, settle_kernel
 from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, EnFS
 from ldsu.methods.kda import kda_coefficients
 from ldsu.methods.klpp import klpp_directions
 from ldsu.methods.ksda import ksda_directions
 from ldsu.methods.kself import kself_directions, local_fisher_weights
-from ldsu.solvers import Settings
-from ldsu.solvers.exact import class_projection, spectral_directions
+from ldsu.solvers import Settings, class_projection, spectral_directions
 
 Params = Mapping[str, Any]
 

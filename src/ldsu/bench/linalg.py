@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ldsu.arrays import Arrays, TorchArrays
+from ldsu._utils.arrays import Arrays, TorchArrays
 
 DEVICES = ("cpu", "cuda")
 # Below this size a matrix is decomposed faster where it lies than on a GPU, the way there and back counted.

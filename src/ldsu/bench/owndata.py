@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ldsu._utils.files import replacing
 from ldsu.bench.report import FILES
 from ldsu.bench.sources import read_data, write_data
-from ldsu.files import replacing
 from ldsu.labels import class_counts, encode_labels, labelled_in_turn
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ldsu.bench.cells import Cell, Task
 from ldsu.bench.spec import Experiment
+from ldsu.bench.tasks import Cell, Task
 
 # How long to wait for rows before looking whether the task is still there.
 PATIENCE = "500ms"

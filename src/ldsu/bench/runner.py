@@ -21,20 +21,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from ldsu.bench.cells import Task
 from ldsu.bench.display import Display, make_display
-from ldsu.bench.progress import Progress, TaskProgress
+from ldsu.bench.forecast import Progress, TaskProgress
 from ldsu.bench.remote import slots
 from ldsu.bench.spec import Experiment
 from ldsu.bench.status import Grid, asked, survey
 from ldsu.bench.store import Claim, Count, Owner, Store, StoreError
+from ldsu.bench.tasks import Summary, Task
 from ldsu.bench.worker import Assignment
 
 ENGINE = "ldsu.bench.engine"
@@ -55,45 +54,6 @@ THREAD_VARIABLES = (
 )
 # Held by the run that measures costs: one at a time, or they would disturb each other.
 COSTS = Task("(costs)", -1)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How a run ended.
-
-    Parameters
-    ----------
-    done, total : int
-        Cells there now, and cells asked for.
-    computed : int
-        Cells this run added.
-    failed : int
-        Cells that hold an error in place of a score.
-    errors : tuple of str
-        Tasks given up and other trouble, a sentence each.
-    seconds : float
-        How long it took.
-    interrupted : bool
-        Whether it was stopped by Ctrl-C or SIGTERM.
-    lost : bool
-        Whether the store was deleted or replaced meanwhile. `done` is 0 then.
-    """
-
-    done: int
-    total: int
-    computed: int
-    failed: int
-    errors: tuple[str, ...]
-    seconds: float
-    interrupted: bool = False
-    lost: bool = False
-
-    @property
-    def exit_code(self) -> int:
-        """0 if all cells are there, 1 if some failed, 130 if interrupted."""
-        if self.interrupted:
-            return 130
-        return int(self.done < self.total or self.failed > 0 or bool(self.errors))
 
 
 def run(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from ldsu.bench.cells import STAGES, canonical
+from ldsu.bench.tasks import STAGES, canonical
 
 _SECONDS = tuple(f"seconds_{stage}" for stage in STAGES)
 GroupKey = tuple[str, int, str]

@@ -39,7 +39,7 @@ def write_data(path: Path, X: np.ndarray, y: np.ndarray, classes: list[str], ima
     image_shape : tuple of int
         Of grey images; empty where the rows are none.
     """
-    from ldsu.files import replacing
+    from ldsu._utils.files import replacing
 
     with replacing(path, private=True) as file:
         np.savez_compressed(file, X=X, y=y, classes=np.array(classes, dtype=np.str_), image_shape=np.array(image_shape))

@@ -10,8 +10,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ldsu.bench.cells import Task
 from ldsu.bench.store import Count, Store
+from ldsu.bench.tasks import Task
 
 if TYPE_CHECKING:
     from ldsu.bench.spec import Experiment

@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from ldsu import __version__
-from ldsu.bench.cells import STAGES, Cell, Row, Task
-from ldsu.files import replacing
+from ldsu._utils.files import replacing
+from ldsu.bench.tasks import STAGES, Cell, Row, Task
 
 SCHEMA = 1
 # Marks the file as one of ours, in a field of its header that SQLite keeps for this.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ldsu._utils.shared_work import Pieces
 from ldsu.bench.linalg import DenseAlgebra
 from ldsu.bench.protocol import Split
 from ldsu.graphs import (
@@ -20,7 +21,6 @@ from ldsu.graphs import (
 )
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, settle_kernel
 from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
-from ldsu.sharing import Pieces
 from ldsu.spectrum import KernelBasis
 
 

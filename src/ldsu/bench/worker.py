@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ldsu.bench.cells import Cell, Task
 from ldsu.bench.remote import run_on_cluster
 from ldsu.bench.spec import Experiment
 from ldsu.bench.store import Store, StoreError
+from ldsu.bench.tasks import Cell, Task
 
 # How long an idle worker waits before it looks for work again.
 PAUSE_SECONDS = 0.5
@@ -111,7 +111,7 @@ def _tasks_left(given: Assignment, store: Store) -> list[Task]:
 
 def _take(given: Assignment, engine: Any, store: Store, left: list[Task], say: Say) -> Task | None:
     """Claim the first task that nobody has and that fits in memory."""
-    from ldsu.memory import available_memory
+    from ldsu._utils.memory import available_memory
 
     for task in left:
         memory, available = 0, None

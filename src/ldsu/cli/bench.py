@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ldsu.cli.shared import (
+from ldsu.cli.options import (
     Command,
     console,
     examples,
@@ -236,7 +236,7 @@ def _find_experiment(file: str) -> Path:
 
 def _experiment(file: str) -> Experiment:
     path = _find_experiment(file)
-    from ldsu.bench.spec import load_experiment
+    from ldsu.bench.experiment_file import load_experiment
 
     return load_experiment(path)
 
@@ -277,6 +277,6 @@ def _print_running(store: Store) -> None:
 
 
 def _ago(moment: float | None) -> str:
-    from ldsu.bench.progress import in_words
+    from ldsu.bench.forecast import in_words
 
     return "" if moment is None else f"{in_words(max(0.0, time.time() - moment))} ago"

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from ldsu.cli.options import console, examples, force_option, require_consent, require_folder
 from ldsu.cli.own import INPUT, own_name, read_task, table_options, talk_options
-from ldsu.cli.shared import console, examples, force_option, require_consent, require_folder
 from ldsu.cli.talk import Talk
 
 
@@ -98,8 +98,8 @@ def compare(
 
 def _run(experiment_file: Path, out: Path, jobs: int | None, talk: Talk) -> tuple[int, dict[str, Path]]:
     from ldsu.bench import report, runner
+    from ldsu.bench.experiment_file import load_experiment
     from ldsu.bench.owndata import STORE
-    from ldsu.bench.spec import load_experiment
     from ldsu.bench.store import Store
 
     experiment = load_experiment(experiment_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from ldsu.cli.shared import examples
+from ldsu.cli.options import examples
 
 
 @click.command(

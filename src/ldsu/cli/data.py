@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ldsu.cli.shared import console, examples
+from ldsu.cli.options import console, examples
 
 
 @click.group()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ldsu.cli.shared import Command, examples, force_option, require_device, require_output
+from ldsu.cli.options import Command, examples, force_option, require_device, require_output
 from ldsu.cli.talk import Talk, grouped, size_in_words
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def fit(
         "expected_seconds": round(expected.seconds, 1),
         "expected_bytes": expected.memory,
     }
-    from ldsu.models import require_storable, save_model
+    from ldsu.io import require_storable, save_model
 
     require_storable(task.encoder)
     _say_before(talk, summary, expected.available)
@@ -234,7 +234,7 @@ def _say_before(talk: Talk, summary: dict[str, Any], available: int) -> None:
             f"Class {smallest[0]!r} has {smallest[1]} label(s). Settings are chosen by leave-one-out if most classes "
             "have three labels or more; with fewer, defaults are used and probabilities can be overconfident."
         )
-    from ldsu.bench.progress import in_words
+    from ldsu.bench.forecast import in_words
 
     talk.say(
         f"method    LDSU, {summary['kernel']} kernel, {summary['solver']} solver; "
@@ -356,12 +356,12 @@ def transform(
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(model: Path, as_json: bool) -> None:
     """Show what a model was fitted to, how it reads columns, and what it was made with."""
-    from ldsu.models import describe_model
+    from ldsu.io import describe_model
 
     described = describe_model(model)
     if described["class"] == "TableModel":
-        from ldsu.models.container import refusing
-        from ldsu.models.schema import sound
+        from ldsu.io.container import refusing
+        from ldsu.io.schema import sound
 
         with refusing(model), sound():
             described["about"]["columns"] = _decisions(described["model"]["fields"]["encoder"]["fields"])
@@ -388,9 +388,9 @@ def export(model: Path, output: Path, force: bool, quiet: bool, as_json: bool) -
     talk = Talk(quiet, as_json)
     require_output(output, force, (model,))
     with talk.working("exporting"):
-        from ldsu.files import replacing
-        from ldsu.models import load_model
-        from ldsu.onnx_export import import_onnx, to_onnx
+        from ldsu._utils.files import replacing
+        from ldsu.io import load_model
+        from ldsu.io.onnx_export import import_onnx, to_onnx
         from ldsu.tables.model import TableModel
         from ldsu.tables.onnx import table_to_onnx
 
@@ -424,7 +424,7 @@ def _load_and_read(
 ) -> tuple[TableModel, Table, dict[str, Any]]:
     """The model, the table with the columns to keep, and how much of the table is missing or was never seen."""
     with talk.working(f"reading {model.name} and {table.name}") as progress:
-        from ldsu.models import ModelError, is_model, load_model
+        from ldsu.io import ModelError, is_model, load_model
         from ldsu.tables.columns import require_column
         from ldsu.tables.model import TableModel
 
@@ -502,7 +502,7 @@ def _write(columns: dict[str, Any], output: Path | None) -> None:
 def _write_array(features: Any, output: Path) -> None:
     import numpy as np
 
-    from ldsu.files import replacing
+    from ldsu._utils.files import replacing
 
     features = np.ascontiguousarray(features)
     with replacing(output) as file:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ldsu.cli.shared import console
+from ldsu.cli.options import console
 
 # Columns alike that stand side by side are shown as one from this many on.
 ALIKE = 4
@@ -68,7 +68,7 @@ class Talk:
     @contextmanager
     def working(self, what: str) -> Iterator[Progress]:
         """Show that something is going on, and which stage of it."""
-        from ldsu.progress import watching
+        from ldsu._utils.stages import watching
 
         if self.silent:
             yield Progress(None)

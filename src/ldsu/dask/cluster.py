@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ldsu._utils.memory import GIB
 from ldsu.dask.allocation import keep_freed_memory_on, spill_for
-from ldsu.memory import GIB
 
 # Share of a worker's memory that the data of one of its tasks may take: the rest is for what the task makes of them,
 # for results that wait, and for Dask, which spills to disk from 0.6 on.

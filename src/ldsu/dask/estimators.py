@@ -11,19 +11,19 @@ from sklearn.base import _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 import ldsu
+from ldsu._utils.fitting import atomic
+from ldsu._utils.memory import require_memory
+from ldsu._utils.stages import Stages
 from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collection, read_blocks, rows_of_blocks
 from ldsu.dask.cluster import Cluster
-from ldsu.dask.expansion import ShardedExpansion
+from ldsu.dask.sharded_expansion import ShardedExpansion
 from ldsu.dask.solver import solve_on_cluster
-from ldsu.fitting import atomic
 from ldsu.graphs import class_laplacian
 from ldsu.kernels import MEDIAN_ROWS, Kernel, check_mask
 from ldsu.labels import encode_labels
-from ldsu.memory import require_memory
-from ldsu.methods._base import parameters
+from ldsu.methods import parameters
 from ldsu.methods.ldsu import SPARSE_ROWS, too_heavy
-from ldsu.progress import Stages
-from ldsu.solvers.sparse import reason_against
+from ldsu.solvers import reason_against
 
 
 def computed(y: Any) -> Any:

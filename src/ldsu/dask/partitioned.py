@@ -17,8 +17,8 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils import gen_batches
 
-from ldsu.arrays import ONE
-from ldsu.conjugate import conjugate_gradients
+from ldsu._utils.arrays import ONE
+from ldsu._utils.memory import GIB, require_memory
 from ldsu.dask.allocation import FILLED_SHARE, give_back_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.gang import Peers, together
@@ -26,9 +26,7 @@ from ldsu.dask.pieces import Piece, outcome
 from ldsu.dask.recomputed import fingerprint, require_same
 from ldsu.dask.shards import Shards
 from ldsu.dask.sizes import HoldsArrays, bytes_held
-from ldsu.memory import GIB, require_memory
-from ldsu.solvers import Settings
-from ldsu.solvers.sparse import coarse_inverse_of, columns_of
+from ldsu.solvers import Settings, coarse_inverse_of, columns_of, conjugate_gradients
 
 # A solve takes memory for the process with its libraries, for the system, and for so many arrays of a row for each
 # sample, and for each sample beyond the border: those of conjugate gradients, of a product and of what is given;

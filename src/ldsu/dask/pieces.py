@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ldsu.arrays import ONE
-from ldsu.dask.search import Neighborhood
+from ldsu._utils.arrays import ONE
+from ldsu.dask.shard_search import Neighborhood
 from ldsu.dask.shards import Shard
 from ldsu.dask.sizes import HoldsArrays
 from ldsu.graphs import clique_grams, clique_weights
-from ldsu.landmarks import landmark_features
 from ldsu.neighbors import cliques
-from ldsu.precision import conditioning_sets, random_ranks, residual_factor
-from ldsu.solvers import Settings
-from ldsu.solvers.sparse import JointSystem, landmark_directions
+from ldsu.solvers import (
+    JointSystem,
+    Settings,
+    conditioning_sets,
+    landmark_directions,
+    landmark_features,
+    random_ranks,
+    residual_factor,
+)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Samples sorted into shards, near ones together: each shard a run of cells, each cell whole in one shard.
 
-The cells are those of `ldsu.cells`, with the same centres whatever the number of blocks or shards, so that a cluster
-finds the neighbours that one machine finds. A sample's place is its number in the order of the cells.
+The cells are those of `ldsu.neighbors`, with the same centers whatever the number of blocks or shards, so that a
+cluster finds the neighbors that one machine finds. A sample's place is its number in the order of the cells.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ldsu.cells import (
+from ldsu.dask.blocks import Blocks, take
+from ldsu.dask.cluster import even_parts
+from ldsu.dask.recomputed import changed, fingerprint, require_same
+from ldsu.dask.sizes import HoldsArrays
+from ldsu.neighbors import (
     cell_centres,
     cell_means,
     cell_size,
@@ -23,11 +27,7 @@ from ldsu.cells import (
     rows_for_centres,
     sort_into_cells,
 )
-from ldsu.dask.blocks import Blocks, take
-from ldsu.dask.cluster import even_parts
-from ldsu.dask.recomputed import changed, fingerprint, require_same
-from ldsu.dask.sizes import HoldsArrays
-from ldsu.local_expansion import in_units
+from ldsu.solvers import in_units
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The sparse solver on a cluster: the stages of `ldsu.solvers.sparse`, each a set of tasks over shards."""
+"""The sparse solver on a cluster: the stages of `ldsu.solvers._sparse`, each a set of tasks over shards."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ldsu.arrays import ONE
-from ldsu.dask import partitioned, pieces, search
+from ldsu._utils.arrays import ONE
+from ldsu._utils.stages import Stages
+from ldsu.dask import partitioned, pieces
+from ldsu.dask import shard_search as search
 from ldsu.dask.blocks import Blocks, take
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.shards import Frame, Shard, Shards, sort_into_shards
 from ldsu.graphs import assemble_cliques
 from ldsu.kernels import Kernel
 from ldsu.labels import class_counts
-from ldsu.landmarks import settle_n_directions
 from ldsu.neighbors import searches_cells
-from ldsu.progress import Stages
-from ldsu.solvers import Settings
-from ldsu.solvers.sparse import (
+from ldsu.solvers import (
+    Settings,
     anchored_features,
     anchors_among,
     clique_scale,
@@ -32,6 +32,7 @@ from ldsu.solvers.sparse import (
     landmarks_of,
     products,
     rows_for_spread,
+    settle_n_directions,
     spread,
     tolerance,
     warn_of_residual,

@@ -2,11 +2,11 @@
 
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo
 from ldsu.datasets._registry import Dataset, cache_folder, load
+from ldsu.datasets.bags import bag_of_words
 from ldsu.datasets.events import Events
 from ldsu.datasets.formats import DatasetError, DatasetWarning
 from ldsu.datasets.notes import Notes, NotesReport, load_notes
 from ldsu.datasets.preprocessing import PREPROCESSINGS
-from ldsu.datasets.words import bag_of_words
 
 __all__ = [
     "DATASETS",

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo, Form
+from ldsu.datasets.bags import Documents
 from ldsu.datasets.download import DownloadError, fetch
 from ldsu.datasets.formats import Arrays, DatasetError, DatasetWarning, whole_labels
 from ldsu.datasets.preprocessing import PREPROCESSINGS, resize
-from ldsu.datasets.words import Documents
 
 REASON_LENGTH = 300  # an error may quote a whole file
 

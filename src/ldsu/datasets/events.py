@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
+from ldsu.datasets.bags import text_array
 from ldsu.datasets.formats import Arrays, open_any, read_bytes
-from ldsu.datasets.words import text_array
 
 BINS = 5
 HOURS, WINDOW_HOURS = 48, 12

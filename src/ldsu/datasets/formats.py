@@ -19,7 +19,7 @@ import scipy.io
 import scipy.sparse
 from sklearn.datasets import load_svmlight_file
 
-from ldsu.arrays import ignoring_warnings
+from ldsu._utils.arrays import ignoring_warnings
 
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 MAX_LABEL = 2**31

@@ -16,9 +16,9 @@ import scipy.sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ldsu.datasets._registry import Dataset
+from ldsu.datasets.bags import text_array
 from ldsu.datasets.formats import DatasetError, open_any
 from ldsu.datasets.preprocessing import balanced_rows
-from ldsu.datasets.words import text_array
 
 MAX_NOTE_BYTES = 2**20
 FLUSH_ENTRIES = 2**22

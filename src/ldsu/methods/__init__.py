@@ -1,5 +1,6 @@
 """The methods, by the names the paper gives them."""
 
+from ldsu.methods._base import parameters
 from ldsu.methods.enfs import EnFS
 from ldsu.methods.kda import KDA
 from ldsu.methods.klpp import KLPP
@@ -10,4 +11,4 @@ from ldsu.methods.ldsu import LDSU
 
 METHODS = {method.__name__: method for method in (KDA, KPCA, KSDA, KSELF, KLPP, EnFS, LDSU)}
 
-__all__ = ["KDA", "KLPP", "KPCA", "KSDA", "KSELF", "LDSU", "METHODS", "EnFS"]
+__all__ = ["KDA", "KLPP", "KPCA", "KSDA", "KSELF", "LDSU", "METHODS", "EnFS", "parameters"]

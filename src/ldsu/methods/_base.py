@@ -14,9 +14,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ldsu.expansion import KernelExpansion
-from ldsu.fitting import atomic
+from ldsu._utils.fitting import atomic
+from ldsu._utils.memory import available_memory, require_memory
+from ldsu._utils.stages import Stages
 from ldsu.kernels import (
+    FLOATS,
     INPUT_SPACE_KERNELS,
     KERNELS,
     Kernel,
@@ -27,13 +29,11 @@ from ldsu.kernels import (
     validate_data,
 )
 from ldsu.labels import encode_labels
-from ldsu.memory import available_memory, require_memory
 from ldsu.neighbors import input_neighbors, kernel_neighbors
-from ldsu.progress import Stages
+from ldsu.solvers import KernelExpansion
 from ldsu.spectrum import KernelBasis, fix_signs
 
 T = TypeVar("T")
-FLOATS = [np.float64, np.float32]
 SHARED_DOCS = {
     "kernel parameters": """\
     kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"

@@ -13,11 +13,11 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from ldsu.fitting import atomic
+from ldsu._utils.fitting import atomic
+from ldsu._utils.memory import require_memory
 from ldsu.graphs import class_indicator
 from ldsu.kernels import check_magnitude, check_mask, dense, validate_data
 from ldsu.labels import encode_labels
-from ldsu.memory import require_memory
 from ldsu.spectrum import settle_n_components, solve_shifted
 
 LOSSES = ("least squares", "squared hinge")

@@ -12,17 +12,14 @@ import scipy.sparse
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ldsu.filters import FILTERS
-from ldsu.fitting import atomic
+from ldsu._utils.fitting import atomic
+from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian, local_discriminant_graph
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
 from ldsu.labels import class_counts, labelled_in_turn, others_at_random
-from ldsu.leave_one_out import choose
 from ldsu.methods._base import KernelFeatures, parameters
-from ldsu.progress import Stages
-from ldsu.solvers import MEMORY, SOLVERS, Settings
-from ldsu.solvers.exact import filtered_labelled_kernel
-from ldsu.solvers.sparse import reason_against
+from ldsu.methods._leave_one_out import choose
+from ldsu.solvers import FILTERS, MEMORY, SOLVERS, Settings, filtered_labelled_kernel, reason_against
 from ldsu.spectrum import KernelBasis
 
 # What graphs may weigh at most, so that squares of what they are multiplied with stay numbers.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from ldsu.progress import announce
+from ldsu._utils.stages import announce
 from ldsu.tables.table import Table, TableError
 
 if TYPE_CHECKING:

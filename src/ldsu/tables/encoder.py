@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from ldsu.memory import require_memory
+from ldsu._utils.memory import require_memory
 from ldsu.tables.columns import (
     Column,
     Kind,
@@ -21,7 +21,7 @@ from ldsu.tables.columns import (
     texts_of,
 )
 from ldsu.tables.table import Table, TableError
-from ldsu.tables.words import Words
+from ldsu.tables.text_features import Words
 
 Scaling = Literal["each", "common", "counts", "none"]
 SCALINGS: tuple[Scaling, ...] = ("each", "common", "counts", "none")

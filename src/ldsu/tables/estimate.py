@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ldsu._utils.memory import available_memory
 from ldsu.labels import class_counts, encode_labels
-from ldsu.memory import available_memory
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import LABELS_TO_CHOOSE, ROWS_TO_CHOOSE
 from ldsu.tables.model import Task, estimator_for

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ldsu.memory import require_memory
+from ldsu._utils.memory import require_memory
 from ldsu.tables.table import Table, TableError, count, import_extra, readable
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ldsu.tables.formats.arrays import LABEL_NAMES, as_columns, usual_name
+from ldsu.tables.formats.limits import require
+from ldsu.tables.formats.matrices import LABEL_NAMES, as_columns, usual_name
 from ldsu.tables.formats.npy import load_npy, load_npz, npz_entries
-from ldsu.tables.formats.shared import require
 from ldsu.tables.images import FileLabel
 from ldsu.tables.table import Table, TableError, count, import_extra
 

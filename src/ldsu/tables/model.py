@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ldsu.classify import LDSUClassifier
+from ldsu.classifier import LDSUClassifier
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.tables.columns import Kind, labels_of, require_column

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ldsu.onnx_export import Graph, graph_outputs, metadata
+from ldsu.io.onnx_export import Graph, graph_outputs, metadata
 from ldsu.tables.encoder import Numbers, TableEncoder
 from ldsu.tables.model import TableModel
 
@@ -18,7 +18,7 @@ def table_to_onnx(model: TableModel) -> Any:
     Its inputs are "numbers", doubles (n, p), NaN where a value is missing (of images the pixels, from 0 to 255; of a
     time the days since 1970), and "categories", texts (n, q), empty where a value is missing, without blanks around
     them, truth values as true and false: the columns in the order that the file's metadata names. Its outputs are
-    those of `ldsu.onnx_export.to_onnx` for an `LDSUClassifier`.
+    those of `ldsu.io.onnx_export.to_onnx` for an `LDSUClassifier`.
 
     Parameters
     ----------

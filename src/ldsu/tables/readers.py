@@ -9,12 +9,12 @@ from typing import Any
 
 from ldsu.tables.formats import MAGIC, READABLE
 from ldsu.tables.formats.arrow import read_arrow, read_parquet, read_stream
+from ldsu.tables.formats.decoding import COMPRESSED, read_text
 from ldsu.tables.formats.excel import is_workbook, read_excel, read_ole
 from ldsu.tables.formats.libsvm import LIBSVM_HEAD, is_libsvm, read_libsvm
 from ldsu.tables.formats.matlab import read_hdf5, read_mat
 from ldsu.tables.formats.npy import read_npy, read_npz
 from ldsu.tables.formats.separated import read_separated
-from ldsu.tables.formats.text import COMPRESSED, read_text
 from ldsu.tables.images import SUFFIXES as IMAGE_SUFFIXES
 from ldsu.tables.images import Progress, read_images
 from ldsu.tables.label_files import file_labels, npy_labels, npz_labels, table_labels, with_labels

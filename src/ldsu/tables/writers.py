@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ldsu.files import replacing
+from ldsu._utils.files import replacing
 from ldsu.tables.table import import_extra
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npz")

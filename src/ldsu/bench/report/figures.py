@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ldsu.bench.cells import STAGES
 from ldsu.bench.paper import is_ldsu, is_papers_method, paper_score
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.report.svg import Bar, Point, Series, bar_chart, heat_map, line_chart, short
 from ldsu.bench.selection import Group, sweep, sweep_pair
 from ldsu.bench.spec import DataSpec, MethodSpec
+from ldsu.bench.tasks import STAGES
 
 STYLES = 12  # s1 ... s12 in the style sheet
 

@@ -11,9 +11,7 @@ from string import Template
 from typing import Any
 
 from ldsu.bench.report.figures import Figure
-from ldsu.bench.report.pictures import FIT_ROWS
-from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
-from ldsu.bench.report.text import (
+from ldsu.bench.report.markdown import (
     AGREEMENT_HEADER,
     DUEL_HEADER,
     FAR_HEADER,
@@ -29,6 +27,8 @@ from ldsu.bench.report.text import (
     sentence_case,
     settings_text,
 )
+from ldsu.bench.report.pictures import FIT_ROWS
+from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
 from ldsu.bench.spec import DataSpec
 
 PAPER_CONTROL = """<div class="buttons" data-metric="map">

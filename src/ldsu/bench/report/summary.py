@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ldsu.bench.cells import canonical
 from ldsu.bench.engine import count_cells, split_tasks
 from ldsu.bench.paper import IMAGE_SETS, REPETITIONS, TOLERANCE, PaperScore, is_ldsu, is_papers_method, paper_score
 from ldsu.bench.selection import (
@@ -24,6 +23,7 @@ from ldsu.bench.selection import (
     welch_test,
 )
 from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
+from ldsu.bench.tasks import canonical
 
 if TYPE_CHECKING:
     from ldsu.bench.store import Store

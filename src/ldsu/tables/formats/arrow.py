@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ldsu.tables.formats.shared import named, require
+from ldsu.tables.formats.limits import named, require
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 if TYPE_CHECKING:

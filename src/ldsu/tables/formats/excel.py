@@ -11,10 +11,10 @@ from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from ldsu.arrays import ignoring_warnings
+from ldsu._utils.arrays import ignoring_warnings
+from ldsu.tables.formats.decoding import TEXT_FACTOR
+from ldsu.tables.formats.limits import DEFLATE_LIMIT, require
 from ldsu.tables.formats.separated import read_separated
-from ldsu.tables.formats.shared import DEFLATE_LIMIT, require
-from ldsu.tables.formats.text import TEXT_FACTOR
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 WORKBOOK = "xl/workbook.xml"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import scipy.sparse
 
-from ldsu.tables.formats.arrays import as_columns
-from ldsu.tables.formats.shared import require
+from ldsu.tables.formats.limits import require
+from ldsu.tables.formats.matrices import as_columns
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 # Bytes held at the peak for each byte of a file's content (measured: benchmarks/readers.py).

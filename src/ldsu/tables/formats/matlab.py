@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ldsu.tables.formats.arrays import Entry, entry_of, from_arrays
-from ldsu.tables.formats.shared import DEFLATE_LIMIT, require
+from ldsu.tables.formats.limits import DEFLATE_LIMIT, require
+from ldsu.tables.formats.matrices import Entry, entry_of, from_arrays
 from ldsu.tables.table import Table, TableError, readable
 
 

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import scipy.sparse
 
-from ldsu.tables.formats.arrays import (
+from ldsu.tables.formats.limits import DEFLATE_LIMIT, require
+from ldsu.tables.formats.matrices import (
     LABEL_NAMES,
     Entry,
     as_columns,
@@ -23,7 +24,6 @@ from ldsu.tables.formats.arrays import (
     shown,
     usual_name,
 )
-from ldsu.tables.formats.shared import DEFLATE_LIMIT, require
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 LONGEST_NPY_HEADER = 10_000

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ldsu.memory import require_memory
-from ldsu.progress import announce
-from ldsu.tables.formats.shared import named
-from ldsu.tables.formats.text import SAMPLE_CHARACTERS, TEXT_FACTOR
+from ldsu._utils.memory import require_memory
+from ldsu._utils.stages import announce
+from ldsu.tables.formats.decoding import SAMPLE_CHARACTERS, TEXT_FACTOR
+from ldsu.tables.formats.limits import named
 from ldsu.tables.table import Table, TableError, count, import_extra, readable
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What every package may use: arrays, memory, progress, files, atomic fits."""

@@ -1,0 +1,417 @@
+"""A model file: named arrays and a record of plain data, read without running anything that the file says.
+
+The layout is that of safetensors: the length of a header (8 bytes, little-endian), the header (JSON), the arrays' bytes
+one after the other. Nothing is compressed, nothing is a path, and every size is checked against that of the file before
+memory is taken for it. The record is a JSON text among the header's metadata, beside a checksum of everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+import ldsu
+from ldsu._utils.files import replacing
+from ldsu._utils.memory import require_memory
+
+# Format 1 stored each column of a table by itself; everything else is the same.
+FORMAT, READABLE = 2, (1, 2)
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+    "F32": np.dtype("<f4"),
+    "I32": np.dtype("<i4"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+HEADER_BYTES = 2**26
+# Brackets, commas and colons of a header: each value parsed takes one, and up to 100 bytes of memory.
+HEADER_ITEMS = 10**6
+MOST_DIMENSIONS = 8
+# A dimension of an array without elements, in a file of fewer bytes.
+EMPTY_LENGTH = 2**16
+MOST_BYTES = 2**60
+NAME = re.compile(r"\w{1,80}(\.\w{1,80}){0,40}", re.ASCII)
+VERSION = re.compile(r"[\w.+-]{1,30}", re.ASCII)
+AGAIN = "Copy or download it again."
+# How files begin that are taken for models by mistake.
+OTHERS = {
+    b"\x80\x02": "a pickle, which can run any program",
+    b"\x80\x03": "a pickle, which can run any program",
+    b"\x80\x04": "a pickle or joblib file, which can run any program",
+    b"\x80\x05": "a pickle or joblib file, which can run any program",
+    b"PK": "a zip or npz archive",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF": "an HDF5 file",
+    b"\x1f\x8b": "a compressed file",
+    b"BZh": "a compressed file",
+    b"\xfd7zXZ": "a compressed file",
+    b"\x78\x01": "a compressed file",
+    b"\x78\x9c": "a compressed file",
+    b"\x78\xda": "a compressed file",
+}
+
+
+class ModelError(OSError):
+    """A model could not be read; the message names the file and says what to do."""
+
+
+class Refusal(Exception):
+    """Why a file is refused, as the rest of a sentence that begins with its name."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an array lies: type, shape, and its bytes among those after the header."""
+
+    code: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says before its arrays.
+
+    Attributes
+    ----------
+    record : dict
+        Plain data.
+    text : str
+        The record as it is written, for the checksum.
+    checksum : str
+        SHA-256 of record and arrays.
+    entries : dict of str to Entry
+        The arrays.
+    start : int
+        Where their bytes begin.
+    size : int
+        Of the file.
+    """
+
+    record: dict[str, Any]
+    text: str
+    checksum: str
+    entries: dict[str, Entry]
+    start: int
+    size: int
+
+
+def write_container(path: str | os.PathLike[str], record: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a record of plain data and named arrays: the whole file, or nothing.
+
+    Parameters
+    ----------
+    path : path-like
+    record : dict
+        Of what JSON knows, without NaN or infinity.
+    arrays : mapping of str to ndarray
+        Of the types in `DTYPES`; names are words joined by dots.
+    """
+    text = json.dumps(record, allow_nan=False, separators=(",", ":"))
+    plain = {name: _plain(name, array) for name, array in arrays.items()}
+    # Wide types first: every array begins at a multiple of its item size.
+    order = sorted(plain, key=lambda name: (-plain[name].itemsize, name))
+    metadata = {"format": str(FORMAT), "ldsu": text, "sha256": _checksum(text, plain)}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    at = 0
+    for name in order:
+        array = plain[name]
+        offsets = [at, at + array.nbytes]
+        header[name] = {"dtype": CODES[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
+        at += array.nbytes
+    encoded = json.dumps(header, separators=(",", ":")).encode("ascii")
+    encoded += b" " * (-len(encoded) % 8)
+    require_header(encoded)
+    with replacing(path, private=True) as file:
+        file.write(len(encoded).to_bytes(8, "little"))
+        file.write(encoded)
+        for name in order:
+            file.write(_bytes(plain[name]))
+
+
+def require_header(encoded: bytes) -> None:
+    """Raise a ValueError if a header is larger than a model file holds."""
+    if len(encoded) > HEADER_BYTES or _items(encoded) > HEADER_ITEMS:
+        raise ValueError(
+            f"The model's names, labels and other texts take {len(encoded) / 2**20:.0f} MiB in {_items(encoded):,} "
+            f"pieces, and a model file holds {HEADER_BYTES >> 20} MiB in {HEADER_ITEMS:,}. Give columns and classes "
+            "fewer or shorter names."
+        )
+
+
+def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what `write_container` wrote.
+
+    Returns
+    -------
+    record : dict
+    arrays : dict of str to ndarray
+        The caller's own: writeable, in C order.
+
+    Raises
+    ------
+    ModelError
+        If the file is no model, or damaged, or of a newer format.
+    MemoryError
+        If the arrays do not fit into memory.
+    """
+    with _opened(path) as (file, size):
+        header = _read_header(file, size)
+        require_memory(
+            size - header.start, f"Reading {os.fspath(path)}", "Close other programs, or use a larger machine."
+        )
+        arrays = {name: _read_array(file, name, entry) for name, entry in header.entries.items()}
+        if _checksum(header.text, arrays) != header.checksum:
+            raise Refusal(f"is damaged: its checksum does not match its contents. {AGAIN}")
+        return header.record, arrays
+
+
+def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the record alone. Without the arrays its checksum cannot be verified."""
+    return read_header(path).record
+
+
+def is_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins with the record of a model."""
+    try:
+        read_record(path)
+    except ModelError:
+        return False
+    return True
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read the record, and what the arrays are, without the arrays themselves."""
+    with _opened(path) as (file, size):
+        return _read_header(file, size)
+
+
+@contextmanager
+def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn a `Refusal` into a `ModelError` that names the file."""
+    try:
+        yield
+    except Refusal as refusal:
+        raise ModelError(f"{os.fspath(path)} {refusal}") from None
+
+
+def shown(value: Any) -> str:
+    """A value from a file as part of a message: ASCII, on one line, and short."""
+    if isinstance(value, str):
+        value = value[:60]
+    elif isinstance(value, (list, dict)):
+        return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
+    elif isinstance(value, int) and abs(value) > 10**30:
+        return "a number of very many digits"
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def words(error: Exception) -> str:
+    """What an exception says, as part of a message: ASCII, on one line, and short."""
+    text = " ".join(str(error).split()).encode("ascii", "backslashreplace").decode("ascii")
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def parse_json(text: str) -> Any:
+    """Plain data from JSON without names given twice, NaN or infinity. A ValueError says what was found."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            raise ValueError("a name is given twice")
+        return table
+
+    def refused(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no number")
+
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if not math.isfinite(number):
+            raise ValueError("a number is too large")
+        return number
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=refused, parse_float=finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a plain file for reading, and give its size."""
+    with refusing(path):
+        try:
+            kind = os.stat(path).st_mode
+            if not stat.S_ISREG(kind):  # a pipe would wait for ever
+                what = "a folder" if stat.S_ISDIR(kind) else "not a plain file"
+                raise Refusal(f"is not an ldsu model: it is {what}.")
+            with open(path, "rb") as file:
+                yield file, os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            raise Refusal("is not there. Check its name and folder.") from None
+        except OSError as error:
+            raise Refusal(f"cannot be read: {error.strerror or 'the system refuses'}.") from None
+
+
+def _read_header(file: BinaryIO, size: int) -> Header:
+    beginning = file.read(64)
+    other = _other_format(beginning)
+    if other:
+        raise Refusal(f"is not an ldsu model: it is {other}. Models are written by ldsu.save_model.")
+    length = int.from_bytes(beginning[:8], "little")
+    if length > HEADER_BYTES:
+        raise Refusal(f"is not an ldsu model: its header would be {length:,} bytes long.")
+    if 8 + length > size:
+        raise Refusal(f"is damaged: it ends after {size:,} bytes, within its header of {length:,}. {AGAIN}")
+    file.seek(8)
+    encoded = file.read(length)
+    if _items(encoded) > HEADER_ITEMS:
+        raise Refusal(f"is not an ldsu model: its header has more than {HEADER_ITEMS:,} items.")
+    try:
+        header = parse_json(encoded.decode("ascii"))
+    except ValueError as error:
+        raise Refusal(f"is damaged: its header cannot be read ({words(error)}). {AGAIN}") from None
+    del encoded
+    metadata: Any = header.pop("__metadata__", None) if isinstance(header, dict) else None
+    text = metadata.get("ldsu") if isinstance(metadata, dict) else None
+    if not isinstance(text, str):
+        raise Refusal("is not an ldsu model: its header is another program's. Models are written by ldsu.save_model.")
+    try:
+        record = parse_json(text)
+    except ValueError as error:
+        raise Refusal(f"is damaged: its record cannot be read ({words(error)}). {AGAIN}") from None
+    _check_format(metadata.get("format"), record)
+    checksum = metadata.get("sha256")
+    if not isinstance(record, dict) or not isinstance(checksum, str) or len(metadata) != 3:
+        raise Refusal(f"is damaged: its record or its checksum is missing. {AGAIN}")
+    return Header(record, text, checksum, _entries(header, size - 8 - length), 8 + length, size)
+
+
+def _other_format(beginning: bytes) -> str | None:
+    """What a file is that does not begin as a model does: the length of a header, and a bracket."""
+    if not beginning:
+        return "empty"
+    for magic, what in OTHERS.items():
+        # A header's length may begin with any two bytes, but ends in zeros.
+        if beginning.startswith(magic) and beginning[4:9] != b"\0\0\0\0{":
+            return what
+    if beginning[8:9] == b"{":
+        return None
+    try:
+        printable = beginning[:60].decode("utf-8", "strict").replace("\n", " ").replace("\r", " ").replace("\t", " ")
+    except UnicodeDecodeError:
+        printable = "\0"
+    return "a text file" if printable.isprintable() else "a file of another kind, or only the beginning of one"
+
+
+def _check_format(written: Any, record: Any) -> None:
+    if written in map(str, READABLE):
+        return
+    if not isinstance(written, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", written):
+        raise Refusal(f"is damaged: its format is {shown(written)}, which is none. {AGAIN}")
+    versions = record.get("versions") if isinstance(record, dict) else None
+    version = versions.get("ldsu") if isinstance(versions, dict) else None
+    known = isinstance(version, str) and VERSION.fullmatch(version)
+    raise Refusal(
+        f"was written by {f'ldsu {version}' if known else 'another ldsu'} (model format {written}); this is ldsu "
+        f"{ldsu.__version__}, which reads formats {' and '.join(map(str, READABLE))}. Update with: pip install -U ldsu"
+    )
+
+
+def _entries(header: dict[str, Any], available: int) -> dict[str, Entry]:
+    """The arrays of a header, in the order of their bytes, which fill what there is without gap or overlap."""
+    entries = sorted(((name, _entry(name, said)) for name, said in header.items()), key=_by_place)
+    at = 0
+    for name, entry in entries:
+        if entry.start != at:
+            raise Refusal(f"is damaged: array {name} begins at byte {shown(entry.start)}, not at {at:,}. {AGAIN}")
+        at = entry.stop
+    if at != available:
+        raise Refusal(f"is damaged: its arrays take {shown(at)} bytes, but it has {available:,} for them. {AGAIN}")
+    for name, entry in entries:
+        # Only an array without elements can: its length would be believed, and other arrays made as long.
+        if max(entry.shape, default=0) > max(available, EMPTY_LENGTH):
+            raise Refusal(f"is damaged: array {name} has no elements in shape {shown(str(entry.shape))}. {AGAIN}")
+    return dict(entries)
+
+
+def _by_place(item: tuple[str, Entry]) -> tuple[int, int]:
+    return item[1].start, item[1].stop
+
+
+def _entry(name: str, said: Any) -> Entry:
+    if not NAME.fullmatch(name):
+        raise Refusal(f"is not an ldsu model: {shown(name)} is no name for an array.")
+    if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
+        raise Refusal(f"is damaged: array {name} is not described by dtype, shape and data_offsets. {AGAIN}")
+    code, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    if not isinstance(code, str) or code not in DTYPES:
+        raise Refusal(f"is not an ldsu model: array {name} is of type {shown(code)}, not of {', '.join(DTYPES)}.")
+    if not _whole_numbers(shape) or len(shape) > MOST_DIMENSIONS or not _whole_numbers(offsets) or len(offsets) != 2:
+        raise Refusal(f"is damaged: array {name} has a shape or a place that is not whole numbers from 0. {AGAIN}")
+    # The product of what is not 0: NumPy refuses (0, 2**62) too.
+    if math.prod(length or 1 for length in shape) * DTYPES[code].itemsize > MOST_BYTES:
+        raise Refusal(f"is damaged: array {name} would take more bytes than any file has. {AGAIN}")
+    bytes_needed = math.prod(shape) * DTYPES[code].itemsize
+    if offsets[1] - offsets[0] != bytes_needed:
+        raise Refusal(
+            f"is damaged: array {name} of shape {shown(str(tuple(shape)))} takes {bytes_needed:,} bytes. {AGAIN}"
+        )
+    return Entry(code, tuple(shape), offsets[0], offsets[1])
+
+
+def _whole_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value <= MOST_BYTES for value in values)
+
+
+def _read_array(file: BinaryIO, name: str, entry: Entry) -> np.ndarray:
+    array = np.empty(entry.shape, dtype=DTYPES[entry.code])
+    # Truth values are read as bytes: NumPy takes any byte for one, and only 0 and 1 for a sound one.
+    target = array.view(np.uint8) if entry.code == "BOOL" else array
+    if file.readinto(_bytes(target)) != array.nbytes:  # type: ignore[attr-defined]
+        raise Refusal(f"is damaged: it ends within array {name}. {AGAIN}")
+    if entry.code == "BOOL" and target.max(initial=0) > 1:
+        raise Refusal(f"is damaged: array {name} holds truth values that are neither 0 nor 1. {AGAIN}")
+    return array
+
+
+def _plain(name: str, array: np.ndarray) -> np.ndarray:
+    """An array as it is written: little-endian, in C order."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"An array is named by words joined by dots, not {name!r}.")
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in CODES:
+        raise ValueError(f"Array {name} is of type {array.dtype}; a model file holds {', '.join(map(str, CODES))}.")
+    return np.asarray(array, dtype=dtype, order="C")
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of the record and, by name, of every array's name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, CODES[array.dtype], array.shape]).encode("ascii"))
+        digest.update(_bytes(array))
+    return digest.hexdigest()
+
+
+def _items(encoded: bytes) -> int:
+    return sum(encoded.count(sign) for sign in (b"[", b"{", b",", b":"))

@@ -1,0 +1,225 @@
+"""Models to files and back: `save_model`, `load_model`, and `describe_model`, which builds nothing."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+import ldsu
+from ldsu.io.container import (
+    VERSION,
+    Refusal,
+    read_container,
+    read_header,
+    refusing,
+    require_header,
+    shown,
+    write_container,
+)
+from ldsu.io.kinds import checked_json
+from ldsu.io.probe import changed_answer, load_probe, save_probe
+from ldsu.io.records import describe_record, put_together, take_apart
+from ldsu.io.schema import JSON, Reader, Writer, schema_of, sound
+
+
+def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] | None = None) -> None:
+    """Save a fitted model to a file that holds numbers and texts, and no code.
+
+    Beside the model the file holds the versions it was made with and a probe: a few rows with the features they get, by
+    which `load_model` notices a machine or a version where the model would answer otherwise.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted: any of `ldsu.METHODS`, `LDSUClassifier`, `LabelledOnly`, `BlockScaler`, `ldsu.tables.TableModel`, a
+        scikit-learn `Pipeline` of these, `StandardScaler`, `RidgeClassifier`, `LogisticRegression` or `LinearSVC`.
+        Graphs that ``store_graphs=True`` keeps are not saved. Models of `ldsu.dask` come to this machine first.
+    path : path-like
+        Written whole or not at all; its folder is made if it is not there.
+    about : dict, optional
+        What else is to be known of the model, as JSON has it; `describe_model` gives it back.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from ldsu import KPCA
+    >>> from ldsu.io import load_model, save_model
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> model = KPCA(n_components=2).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(model, f"{folder}/iris.ldsu")
+    ...     again = load_model(f"{folder}/iris.ldsu")
+    >>> bool(np.all(again.transform(X) == model.transform(X)))
+    True
+    """
+    if isinstance(model, type):
+        raise ValueError(f"{model.__name__} is a class: fit a model first, for example {model.__name__}().fit(X, y).")
+    if hasattr(model, "to_local"):  # one that lies on a cluster
+        model = model.to_local()
+    schema_of(model, "The model")
+    _check_fitted(model)
+    writer = Writer()
+    record = {
+        "versions": _versions(),
+        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
+        "about": checked_json(about or {}, "about"),
+        "model": take_apart(model, "model", writer),
+        "probe": save_probe(model, writer),
+    }
+    write_container(path, record, writer.arrays)
+
+
+def require_storable(part: Any) -> None:
+    """Raise the ValueError of `save_model` for a part of a model whose names and texts are too many for a file.
+
+    Parameters
+    ----------
+    part : object
+        Of a class that model files know, such as `ldsu.tables.encoder.TableEncoder`.
+    """
+    text = json.dumps(take_apart(part, "model", Writer()), separators=(",", ":"))
+    require_header(json.dumps(text).encode("ascii"))  # a record is a text within the header
+
+
+def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "cpu") -> Any:
+    """Load a model that `save_model` wrote. Nothing in the file is run, and everything in it is checked.
+
+    Parameters
+    ----------
+    path : path-like
+    check : bool, default=True
+        Compute the features of a few stored rows and compare them with those from when the model was saved.
+    device : str, default="cpu"
+        Where features are computed, as for `LDSU`, wherever the model was fitted. It takes the place of the parameter
+        `device` too.
+
+    Returns
+    -------
+    model : estimator
+        As it was saved. Its arrays are its own.
+
+    Raises
+    ------
+    ldsu.io.ModelError
+        If the file is no model, is damaged, or gives other features here than where it was saved.
+    """
+    from ldsu._utils.arrays import arrays_on
+
+    arrays_on(device)  # refuses what is not there
+    record, arrays = read_container(path)
+    with refusing(path), sound():
+        reader = Reader(arrays, device)
+        _check_record(record)
+        model, _ = put_together(record["model"], "model", reader)
+        probe = load_probe(record["probe"], reader)
+        unused = sorted(set(arrays) - reader.used)
+        if unused:
+            raise Refusal(f"is not a sound model: nothing in it uses array {unused[0]}.")
+    if check and probe is not None:
+        with refusing(path):
+            _check_answers(model, probe, record["versions"])
+    return model
+
+
+def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
+    """What a model file holds, without building the model or reading its arrays (nor verifying their checksum).
+
+    Returns
+    -------
+    description : dict
+        - "file", "bytes", "saved", "versions", "about";
+        - "class", "parameters" (what differs from its default under "changed"), "classes", "n_features_in",
+          "feature_names" (None where there are none);
+        - "model": the tree of records, arrays as "float64 (1797, 64)";
+        - "arrays": for each its "dtype", "shape" and "bytes".
+    """
+    header = read_header(path)
+    with refusing(path), sound():
+        _check_record(header.record)
+        tree = describe_record(header.record["model"], "model", header.entries)
+    return {
+        "file": str(path),
+        "bytes": header.size,
+        "saved": header.record["saved"],
+        "versions": header.record["versions"],
+        "about": header.record["about"],
+        "class": tree["class"],
+        "parameters": tree["parameters"],
+        "changed": tree["changed"],
+        "classes": _first(tree, "classes_"),
+        "n_features_in": _first(tree, "n_features_in_"),
+        "feature_names": _first(tree, "feature_names_in_"),
+        "model": tree,
+        "arrays": {
+            name: {"dtype": entry.code, "shape": list(entry.shape), "bytes": entry.stop - entry.start}
+            for name, entry in sorted(header.entries.items())
+        },
+    }
+
+
+def _first(tree: Any, name: str) -> Any:
+    """The value of a field of this name, nearest to the top."""
+    level = [tree]
+    while level:
+        for one in level:
+            if name in one["fields"]:
+                return one["fields"][name]
+        level = [inner for one in level for inner in _inner_records(one["fields"])]
+    return None
+
+
+def _inner_records(fields: Any) -> Iterator[dict[str, Any]]:
+    for value in fields.values() if isinstance(fields, dict) else fields if isinstance(fields, list) else ():
+        if isinstance(value, dict) and set(value) == {"class", "parameters", "changed", "fields"}:
+            yield value
+        elif isinstance(value, (dict, list)):
+            yield from _inner_records(value)
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    return {"ldsu": ldsu.__version__, "python": platform.python_version(), **packages}
+
+
+def _check_fitted(model: Any) -> None:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils.validation import check_is_fitted
+
+    if isinstance(model, BaseEstimator):
+        check_is_fitted(model)
+
+
+def _check_record(record: dict[str, Any]) -> None:
+    """The record's own parts; those of the model are checked by its schema."""
+    if set(record) != {"versions", "saved", "about", "model", "probe"}:
+        raise Refusal(f"is not a sound model: its record has the parts {shown(', '.join(record))}.")
+    versions = record["versions"]
+    numbered = isinstance(versions, dict) and all(
+        VERSION.fullmatch(name) and isinstance(number, str) and VERSION.fullmatch(number)
+        for name, number in versions.items()
+    )
+    when = record["saved"]
+    if not numbered or not isinstance(when, str) or not re.fullmatch(r"[0-9T:+-]{10,40}", when):
+        raise Refusal("is not a sound model: its versions or its date are none.")
+    if not isinstance(record["about"], dict):
+        raise Refusal("is not a sound model: what it says about itself is no table.")
+
+
+def _check_answers(model: Any, probe: tuple[Any, dict[str, np.ndarray]], versions: dict[str, str]) -> None:
+    found = changed_answer(model, probe)
+    if found is not None:
+        name, difference = found
+        there, here = (", ".join(f"{key} {number}" for key, number in of.items()) for of in (versions, _versions()))
+        raise Refusal(
+            f"gives other {shown(name).strip(chr(39))} here than where it was saved (by {difference:.0e}): it was "
+            f"saved with {there[:110]}; here {here}. Install those versions, or load it with check=False."
+        )

@@ -1,0 +1,834 @@
+"""Grid search over `LDSUClassifier` in which settings share kernels, graphs and decompositions."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.linalg
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import get_scorer_names
+from sklearn.metrics._scorer import _BaseScorer, _MultimetricScorer, _PassthroughScorer
+from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
+from sklearn.model_selection._validation import (
+    _fit_and_score,
+    _insert_error_scores,
+    _score,
+    _warn_or_raise_about_fit_failures,
+)
+from sklearn.utils import get_tags, indexable
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.metaestimators import _safe_split, available_if
+from sklearn.utils.validation import _num_samples, check_is_fitted
+
+from ldsu._utils.fitting import atomic
+from ldsu._utils.memory import available_memory, require_memory
+from ldsu._utils.shared_work import Pieces, in_order
+from ldsu._utils.stages import Stages
+from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
+from ldsu.graphs import class_laplacian, clique_grams, clique_grams_kernel, scaled_clique_laplacian
+from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
+from ldsu.labels import UNLABELLED, class_counts, encode_labels
+from ldsu.methods import LDSU
+from ldsu.methods.ldsu import settled_strength, too_heavy
+from ldsu.model_selection._scoring import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
+from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
+from ldsu.solvers import (
+    ASYMMETRY,
+    SMOOTH_FILTERS,
+    Settings,
+    anchor_features,
+    choose_anchors,
+    class_projection,
+    project,
+    settle_strength,
+)
+from ldsu.spectrum import (
+    KernelBasis,
+    fix_signs,
+    settle_degenerate,
+    settle_n_components,
+    symmetric_eigh,
+)
+
+DEFAULT_GRID: dict[str, list[Any]] = {"features__strength": [1.0, 10.0, 100.0, 1000.0], "features__clique_size": [3, 5]}
+DEFAULT_SPLITS = 5
+# n x n arrays alive at the peak: kernel, coordinates, projected graph, its eigenvectors, the coordinates rotated by
+# them, LAPACK's workspace of two, and one more while the kernel is decomposed.
+MATRICES = 8
+# Products of lam and strength that agree to this many digits are one product: 0.1 * 100 is 1 * 10.
+PRODUCT_DIGITS = 12
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@dataclass(frozen=True)
+class KernelPiece:
+    """A kernel of one fold, evaluated and decomposed; what has "all" in its name has the n training rows first.
+
+    Attributes
+    ----------
+    K_all : ndarray of shape (n + t, n)
+        Kernel values of training and test rows against the training rows.
+    basis : KernelBasis
+        ``K = B B^T``, q its rank.
+    B_all : ndarray of shape (n + t, q)
+        Training and test rows in the coordinates: ``K_all = B_all B^T``.
+    eps : float
+        Relative error of the kernel values.
+    """
+
+    K_all: np.ndarray
+    basis: KernelBasis
+    B_all: np.ndarray
+    eps: float
+
+    @property
+    def K(self) -> np.ndarray:
+        """The kernel matrix (n, n)."""
+        return self.K_all[: self.K_all.shape[1]]
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """Scores ``Z @ coefficients + intercept`` of rows Z of features."""
+
+    coefficients: np.ndarray
+    intercept: np.ndarray
+
+    def decision_function(self, Z: np.ndarray) -> np.ndarray:
+        """The scores, a column a class (one in all for two classes)."""
+        return Z @ self.coefficients + self.intercept
+
+
+class RidgePath:
+    """``min_W ||Z W + b - Y||^2 + alpha ||W||^2`` for any alpha, from one decomposition of ``Z_c Z_c^T = Q D Q^T``.
+
+    ``W = Z_c^T Q (D + alpha I)^-1 Q^T Y_c``, Z_c and Y_c centred; b makes up for the centring.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, r)
+        Features of the labelled rows.
+    codes : ndarray of shape (m,)
+        Their classes. Y is 1 for the class of a column and -1 elsewhere; for two classes it has one column.
+    """
+
+    def __init__(self, Z: np.ndarray, codes: np.ndarray) -> None:
+        c = int(codes.max()) + 1
+        Y = np.where(codes[:, None] == (np.arange(c) if c > 2 else np.array([1])), 1.0, -1.0)
+        self.Z_mean, self.Y_mean = Z.mean(axis=0), Y.mean(axis=0)
+        Z_c = Z - self.Z_mean
+        D, Q = symmetric_eigh(Z_c @ Z_c.T)
+        self.D = np.maximum(D, 0)
+        self.ZQ = Z_c.T @ Q
+        self.QY = Q.T @ (Y - self.Y_mean)
+
+    def solve(self, alpha: float) -> LinearScores:
+        """The solution for an alpha > 0."""
+        W = self.ZQ @ (self.QY / (self.D + alpha)[:, None])
+        return LinearScores(W, self.Y_mean - self.Z_mean @ W)
+
+
+def plain_ridge(classifier: Any) -> bool:
+    """Whether `RidgePath` gives what this classifier gives."""
+    if type(classifier) is not RidgeClassifier or not classifier.alpha > 0:
+        return False
+    return vars(classifier) == vars(RidgeClassifier(alpha=classifier.alpha))
+
+
+@dataclass(frozen=True)
+class FoldFeatures:
+    """Features of a fold, scaled as one block: of the training rows, with their class numbers, and of the test rows."""
+
+    train: np.ndarray
+    test: np.ndarray
+    codes: np.ndarray
+    classes: np.ndarray
+
+    @cached_property
+    def ridge(self) -> RidgePath:
+        """Ridge regressions of the classes on the labelled rows."""
+        labelled = self.codes >= 0
+        return RidgePath(self.train[labelled].astype(np.float64, copy=False), self.codes[labelled])
+
+
+def filtered_columns(F: np.ndarray, weights: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """Columns of a filtered kernel, ``Kt(:, A) = F diag(f(mu)) F_A^T``, for rotated coordinates F (n + t, q)."""
+    return F @ (weights[:, None] * F[anchors].T)
+
+
+def class_graph_correction(Kt_AA: np.ndarray, codes: np.ndarray, strength: float) -> np.ndarray | None:
+    """What the same-class graph adds to a Tikhonov-filtered kernel: C with ``Kt'(:, A) = Kt(:, A) C``.
+
+    ``(Kt^-1 + strength L_w)^-1 = Kt (I + strength L_w Kt)^-1``, and L_w joins labelled points only, all of them
+    anchors: so ``C = (I + strength L_w Kt_AA)^-1``, a system of the size of the anchors.
+
+    Parameters
+    ----------
+    Kt_AA : ndarray of shape (a, a)
+        The kernel filtered by the local graph alone, at the anchors.
+    codes : ndarray of shape (a,)
+        Class numbers of the anchors, -1 for landmarks.
+    strength : float
+        In the units of K.
+
+    Returns
+    -------
+    C : ndarray of shape (a, a) or None
+        None where the solve lost its accuracy, which shows in the asymmetry of ``Kt_AA C``.
+    """
+    a = codes.size
+    try:
+        C = scipy.linalg.solve(
+            np.eye(a) + strength * (class_laplacian(codes) @ Kt_AA), np.eye(a), check_finite=False, overwrite_a=True
+        )
+    except np.linalg.LinAlgError:
+        return None
+    corrected = Kt_AA @ C
+    accurate = np.abs(corrected - corrected.T).max() <= ASYMMETRY * np.abs(corrected).max()
+    return C if accurate else None
+
+
+class FoldWork(Pieces):
+    """The features of every setting on one fold, from shared pieces. Equal to `LDSU.fit` and `transform` to rounding.
+
+    Parameters
+    ----------
+    X, y : array-like
+        All samples and labels.
+    train, test : ndarray of int
+        Rows of the fold.
+    stages : Stages
+        Who is told how long what took.
+    """
+
+    def __init__(self, X: Any, y: Any, train: np.ndarray, test: np.ndarray, stages: Stages) -> None:
+        super().__init__(keep=1)
+        self.X = X
+        self.y = y
+        self.train = train
+        self.test = test
+        self.stages = stages
+
+    def features(self, ldsu: LDSU) -> FoldFeatures | None:
+        """Features of the fold's rows; None where the shared way is not accurate enough."""
+        return self.once("features", feature_key(ldsu), lambda: self._scaled_features(ldsu))
+
+    def _scaled_features(self, ldsu: LDSU) -> FoldFeatures | None:
+        X, _, codes, classes = self._samples(ldsu)
+        if classes.size < 2 or too_heavy(ldsu.lam, ldsu.strength) or not solved_exactly(ldsu, X):
+            return None  # an ordinary fit says what is wrong, or solves it in another way
+        settings = ldsu._settings(X.shape[0])
+        Z = self._truncated(ldsu, settings) if settings.filter == "truncate" else self._smooth(ldsu, settings)
+        if Z is None:
+            return None
+        Z = Z.astype(X.dtype, copy=False)
+        scaler = BlockScaler().fit(Z[: codes.size])
+        return FoldFeatures(scaler.transform(Z[: codes.size]), scaler.transform(Z[codes.size :]), codes, classes)
+
+    def _smooth(self, ldsu: LDSU, settings: Settings) -> np.ndarray | None:
+        """Features ``Kt(x, A) Kt_AA^-1/2`` of the training and test rows with a smooth filter."""
+        piece = self._kernel(ldsu)
+        codes = self._samples(ldsu)[2]
+        diagonal = piece.K.diagonal()
+        strength = settle_strength(settings, float(diagonal.mean()))
+        anchors = self._anchors(ldsu, settings)
+        # Where no class has two labels L_w is zero, and lam multiplies the eigenvalues as strength does.
+        pairs = bool(class_counts(codes).max() > 1)
+        apart = settings.filter == "tikhonov" or not pairs
+        factor = strength * settings.lam if apart else strength
+        if not np.isfinite(factor):
+            return None
+        lam = None if apart else settings.lam
+        key = (graph_key(ldsu), lam, settings.filter, settings.min_anchors, rounded(factor))
+
+        def filtered() -> np.ndarray:
+            mu, F = self._rotated(ldsu, settings, lam)
+            with self.stages("filter"):
+                return filtered_columns(F, SMOOTH_FILTERS[settings.filter](mu, factor), anchors)
+
+        Kt_A = self.once("filtered", key, filtered)
+        with self.stages("features"):
+            Kt_AA = Kt_A[anchors]
+            C: np.ndarray | None = np.eye(anchors.size)
+            if apart and pairs:
+                C = class_graph_correction(Kt_AA, codes[anchors], strength)
+            if C is None:
+                return None
+            T, _ = anchor_features(C, Kt_AA @ C, float(diagonal.sum()), settings, piece.eps, codes.size)
+            return Kt_A @ T
+
+    def _truncated(self, ldsu: LDSU, settings: Settings) -> np.ndarray:
+        """Features of the training and test rows with the paper's filter: columns of smallest mu."""
+        piece = self._kernel(ldsu)
+
+        def every_component() -> np.ndarray:
+            mu, omega = self._decomposed(ldsu, settings, settings.lam)
+            with self.stages("features"):
+                settle_degenerate(mu, omega, piece.basis.eigenvalues, piece.basis.rank)
+                return piece.K_all @ fix_signs(piece.basis.coefficients(omega))
+
+        Z = self.once("truncated", (graph_key(ldsu), settings.lam), every_component)
+        return Z[:, : settle_n_components(settings.n_components, piece.basis.rank)]
+
+    def _samples(self, ldsu: LDSU) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+        """Training and test rows as `fit` and `transform` of `LDSU` read them, class numbers and classes."""
+
+        def make() -> tuple[Any, Any, np.ndarray, np.ndarray]:
+            reader = clone(ldsu)
+            X_train, y_train = _safe_split(reader, self.X, self.y, self.train)
+            X_test, _ = _safe_split(reader, self.X, self.y, self.test, self.train)
+            X_train, codes = reader._validate(X_train, y_train)
+            X_test = validate_data(reader, X_test, accept_sparse="csr", dtype=FLOATS, reset=False)
+            check_magnitude(X_test, also_small=False)
+            return X_train, dense(X_test) if ldsu.kernel == "precomputed" else X_test, codes, reader.classes_
+
+        return self.once("samples", ldsu.kernel, make)
+
+    def _kernel(self, ldsu: LDSU) -> KernelPiece:
+        def make() -> KernelPiece:
+            X, X_test, _, _ = self._samples(ldsu)
+            with self.stages("kernel"):
+                kernel = ldsu._settle_kernel(X, ldsu.gamma_scale)
+                K = kernel.train_matrix(X)
+                K_all = np.vstack([K, kernel(X_test, kernel.support(X))])
+            with self.stages("decompose kernel"):
+                eps = kernel.precision(X)
+                basis = KernelBasis.from_kernel_matrix(K, eps=eps, kernel=kernel)
+                B_test = K_all[X.shape[0] :] @ (basis.coordinates / basis.eigenvalues)
+                B_all = np.vstack([basis.coordinates, B_test])
+                return KernelPiece(K_all, replace(basis, coordinates=B_all[: X.shape[0]]), B_all, eps)
+
+        return self.once("kernel", kernel_key(ldsu), make)
+
+    def _anchors(self, ldsu: LDSU, settings: Settings) -> np.ndarray:
+        """Anchors, chosen from the numbers that the ordinary fit reads: K for "tikhonov", else its coordinates."""
+        direct = settings.filter == "tikhonov"
+
+        def make() -> np.ndarray:
+            piece = self._kernel(ldsu)
+            codes = self._samples(ldsu)[2]
+            K, B = piece.K, piece.basis.coordinates
+            if direct:
+                sources = (lambda i: K[:, i], K.diagonal(), lambda: K.sum(axis=0))
+            else:
+                sources = (lambda i: B @ B[i], np.einsum("ij,ij->i", B, B), lambda: B @ B.sum(axis=0))
+            return choose_anchors(codes, settings.min_anchors, *sources, eps=piece.eps)
+
+        return self.once("anchors", (kernel_key(ldsu), direct, settings.min_anchors), make)
+
+    def _cliques(self, ldsu: LDSU, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+        """Cliques and their Gram matrices."""
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            X = self._samples(ldsu)[0]
+            # Neighbours of each number anew: which of several equally near ones is listed may depend on the number.
+            k = ldsu._at_most(ldsu.clique_size, X.shape[0], "clique_size") - 1
+            if settings.cliques_in_kernel_space:
+                K = self._kernel(ldsu).K
+                members = cliques(kernel_neighbors(K, k)[1])
+                return members, clique_grams_kernel(K, members)
+            members = cliques(input_neighbors(X, k)[1])
+            return members, clique_grams(X, members)
+
+        space = kernel_key(ldsu) if settings.cliques_in_kernel_space else ldsu.kernel
+        return self.once("cliques", (space, ldsu.clique_size), make)
+
+    def _projected(self, ldsu: LDSU, settings: Settings) -> np.ndarray:
+        """``B^T L B`` for the local graph L, in the lower triangle."""
+
+        def make() -> np.ndarray:
+            B = self._kernel(ldsu).basis.coordinates
+            with self.stages("graphs"):
+                members, grams = self._cliques(ldsu, settings)
+                L, _ = scaled_clique_laplacian(grams, members, settings.theta, relative=settings.relative)
+            with self.stages("project graphs"):
+                return project(B, L, np.full(B.shape[0], UNLABELLED), 1.0)
+
+        return self.once("projected", graph_key(ldsu), make)
+
+    def _decomposed(self, ldsu: LDSU, settings: Settings, lam: float | None) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenpairs of ``B^T (L_w + lam L) B``; without lam of ``B^T L B``, which serves every lam and strength."""
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            S = self._projected(ldsu, settings).copy(order="K")
+            with self.stages("decompose graphs"):
+                if lam is not None:
+                    S *= lam
+                    S += np.dot(*class_projection(self._kernel(ldsu).basis.coordinates, self._samples(ldsu)[2]))
+                if not S.any():  # no graph at all: any directions will do
+                    return np.zeros(S.shape[0]), np.eye(S.shape[0])
+                return symmetric_eigh(S)
+
+        return self.once("decomposed", (graph_key(ldsu), lam), make)
+
+    def _rotated(self, ldsu: LDSU, settings: Settings, lam: float | None) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues, and training and test rows in the coordinates of the eigenvectors."""
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            mu, omega = self._decomposed(ldsu, settings, lam)
+            with self.stages("decompose graphs"):
+                return np.maximum(mu, 0), self._kernel(ldsu).B_all @ omega
+
+        return self.once("rotated", (graph_key(ldsu), lam), make)
+
+
+def kernel_key(ldsu: LDSU) -> tuple[Hashable, ...]:
+    """What a kernel depends on, beside the samples."""
+    return ldsu.kernel, ldsu.gamma, ldsu.gamma_scale, ldsu.degree, ldsu.coef0
+
+
+def graph_key(ldsu: LDSU) -> tuple[Hashable, ...]:
+    """What the projected local graph depends on, beside the samples; a clique of one has no ridge."""
+    theta = ldsu.theta if ldsu.clique_size > 1 else None
+    return kernel_key(ldsu), (ldsu.clique_size, ldsu.cliques, ldsu.scaling), theta
+
+
+def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
+    """What the features depend on, beside samples and labels, the most expensive parts first."""
+    joint = None if ldsu.filter == "tikhonov" else ldsu.lam
+    product = rounded(ldsu.lam * settled_strength(ldsu.strength))
+    count = type(ldsu.n_components).__name__  # 1 is one feature, 1.0 all of them
+    last = (ldsu.min_anchors, ldsu.lam, settled_strength(ldsu.strength), count, ldsu.n_components)
+    return (*graph_key(ldsu), joint, ldsu.filter, product, *last)
+
+
+def rounded(value: float) -> str:
+    """A number by its leading digits, as a key."""
+    return f"{value:.{PRODUCT_DIGITS}e}"
+
+
+class OnFeatures(LDSUClassifier):
+    """The part of an `LDSUClassifier` behind the features: its rows are scaled features."""
+
+    def fit_scores(self, features: FoldFeatures) -> Self:
+        """Fit classifier and standardisation."""
+        self.classes_ = features.classes
+        if plain_ridge(self.classifier):
+            self.classifier_: Any = features.ridge.solve(self.classifier.alpha)
+        else:
+            self.classifier_ = LabelledOnly(self.classifier).fit(features.train, features.codes)
+        self._lengths = np.zeros(1)  # nobody asks which rows lie far from everything
+        raw = self._raw_scores(features.train)
+        unlabelled = features.codes < 0
+        power = self._power(class_counts(features.codes), int(unlabelled.sum()))
+        self.score_center_, self.score_scale_ = self._standardization(raw[unlabelled], power)
+        return self
+
+    def _scaled_features(self, X: Any) -> Any:
+        return X
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy over the labelled rows, without scikit-learn's checks, which take longer than all the rest."""
+        codes, classes = encode_labels(y, X.shape[0])
+        if sample_weight is not None or classes.size == 0:
+            return super().score(X, y, sample_weight)
+        labelled = codes >= 0
+        return float(np.mean(self.predict(X[labelled]) == classes[codes[labelled]]))
+
+
+def shareable(model: Any) -> bool:
+    """Whether a classifier's features may be made from shared pieces: `LDSU` itself with a named kernel."""
+    if type(model) is not LDSUClassifier or type(model.features) is not LDSU or model.classifier is None:
+        return False  # without a classifier the rows without label are learned from, too
+    features = model.features
+    if features.strength == "auto" and features.filter == "tikhonov" and features.scaling == "relative":
+        return False  # chosen anew on every fold
+    return features.solver in ("auto", "exact") and features.device == "cpu" and isinstance(features.kernel, str)
+
+
+def solved_exactly(ldsu: LDSU, X: Any) -> bool:
+    """Whether a fit to X (n x d) would take the exact solver, the one whose pieces are shared."""
+    return ldsu._choose_solver(X, ldsu._settings(X.shape[0]), None) == "exact"
+
+
+def reads_scores_only(scorer: Any) -> bool:
+    """Whether a scorer asks a classifier for predictions and scores and looks at nothing else, nor at its samples."""
+    if isinstance(scorer, _MultimetricScorer):
+        return all(reads_scores_only(one) for one in scorer._scorers.values())
+    if type(scorer) is LabelledScorer:
+        return isinstance(scorer.scoring, str) or reads_scores_only(scorer.scoring)
+    return scorer is mean_average_precision_scorer or isinstance(scorer, (_BaseScorer, _PassthroughScorer))
+
+
+def check_grid(estimator: Any, grid: Any) -> ParameterGrid:
+    """Refuse a grid with an empty list, an unknown parameter, or a value that its parameter does not allow."""
+    combinations = ParameterGrid(grid)
+    for part in combinations.param_grid:
+        first = {name: values[0] for name, values in part.items()}
+        for name, values in part.items():
+            for value in values:
+                setting = {**first, name: value}
+                try:
+                    candidate = clone(estimator).set_params(**clone(setting, safe=False))
+                except (ValueError, AttributeError) as error:
+                    raise ValueError(f"param_grid: {name} = {value!r} cannot be set. {error}") from error
+                for step in (candidate, *candidate.get_params(deep=True).values()):
+                    if hasattr(step, "_parameter_constraints"):
+                        try:
+                            step._validate_params()
+                        except ValueError as error:
+                            raise ValueError(f"param_grid: {name} = {value!r} is not allowed. {error}") from error
+    return combinations
+
+
+def _delegates(method: str) -> Callable[[Any], bool]:
+    def check(self: Any) -> bool:
+        getattr(getattr(self, "best_estimator_", None) or self._estimator(), method)
+        return True
+
+    return check
+
+
+class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """Find the parameters of an `LDSUClassifier` that score best on labels held out, sharing work between settings.
+
+    It gives the scores of ``GridSearchCV(LDSUClassifier(...), param_grid, cv=FewLabelKFold())``, to rounding, in a
+    small part of the time, where settings differ in a few parameters only. Within a fold
+
+    - the kernel matrix and its decomposition are shared by all settings with the same kernel and bandwidth,
+    - cliques and their Gram matrices by all with the same `clique_size`,
+    - the local graph and, with ``filter="tikhonov"``, its decomposition by all with the same `clique_size` and `theta`
+      beside: any `lam` and `strength` then costs a few thin matrix products,
+    - with "heat" and "truncate" there is a decomposition for each `lam` too (one for all of them where no class has
+      two labels, with "heat"), shared by all `strength` and `n_components`,
+    - the features by all settings that differ in the classifier or in `standardize_scores`, and one decomposition of
+      them by every `alpha` of a ridge classifier.
+
+    Folds share nothing: rows held out are missing from the training samples, their neighbours and their bandwidth.
+    What cannot be shared is fitted in the ordinary way, and gives the same scores in more time: a solver other than
+    "exact" (with many samples ``solver="auto"`` takes another), a callable kernel, features other than `LDSU`, an
+    estimator other than `LDSUClassifier`, a scorer that is a function of your own (it may look at more than
+    predictions), and a setting whose shared solution is not accurate.
+
+    Parameters
+    ----------
+    estimator : classifier, default=None
+        None is ``LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))``. Features of an `LDSUClassifier` that are None
+        are filled in, so that the grid can name their parameters. Without a classifier of its own it learns from rows
+        without label, too, which shares nothing.
+    param_grid : dict or list of dicts, default=None
+        Lists of values by parameter, named as `GridSearchCV` takes them: `features__lam`, `classifier__alpha`,
+        `standardize_scores`. None tries four values of `features__strength` and two of `features__clique_size`.
+    cv : int, splitter or iterable, default=None
+        A number n is ``FewLabelKFold(n)``; None that of 5, with fewer folds where a class has fewer labels.
+    scoring : str, callable, list, tuple or dict, default=None
+        None is the accuracy over the labelled rows held out, "map" their mean average precision; otherwise as
+        `GridSearchCV` takes it.
+    refit : bool, str or callable, default=True
+        Fit the best setting to all rows in the end. With several scores, the one to choose by.
+    error_score : "raise" or number, default=nan
+        Score of a setting that fails, with a warning; it is an error where all fail.
+    verbose : bool, default=False
+        Write to standard error, every few seconds, how far the search is.
+
+    Attributes
+    ----------
+    cv_results_ : dict of str to array
+        As `GridSearchCV` gives it. The time of a shared piece counts for the setting that needed it first.
+    best_estimator_ : classifier
+        The best setting, fitted to all rows. Only with `refit`.
+    best_params_ : dict
+        The best setting.
+    best_score_ : float
+        Its mean score over the folds.
+    best_index_ : int
+        Its place in `cv_results_`.
+    n_splits_ : int
+        Folds.
+    n_shared_ : int
+        Settings that share work; the others are fitted in the ordinary way.
+    scorer_ : callable or dict
+        What scored.
+    multimetric_ : bool
+        Whether there are several scores.
+    refit_time_ : float
+        Seconds of the last fit. Only with `refit`.
+    classes_ : ndarray of shape (c,)
+        The labels seen.
+    timings_ : dict of str to float
+        Seconds of each stage of the shared work.
+
+    See Also
+    --------
+    FewLabelKFold : The folds.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from ldsu import LDSUSearch
+    >>> X, y = load_digits(return_X_y=True)
+    >>> few = y.copy()
+    >>> few[100:] = -1
+    >>> grid = {"features__lam": [0.01, 1, 100], "features__strength": [1, 10, 100], "classifier__alpha": [0.01, 0.1]}
+    >>> search = LDSUSearch(param_grid=grid).fit(X, few)
+    >>> len(search.cv_results_["params"]), search.score(X[100:], y[100:]) > 0.9
+    (18, True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "estimator": [HasMethods(["fit", "predict"]), None],
+        "param_grid": [dict, list, None],
+        "cv": ["cv_object"],
+        "scoring": [StrOptions({"map", *get_scorer_names()}), callable, list, tuple, dict, None],
+        "refit": ["boolean", str, callable],
+        "error_score": [StrOptions({"raise"}), Real],
+        "verbose": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        cv: Any = None,
+        scoring: Any = None,
+        refit: Any = True,
+        error_score: Any = np.nan,
+        verbose: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.error_score = error_score
+        self.verbose = verbose
+
+    @atomic
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any) -> Self:
+        """Score every setting on every fold, and fit the best to all rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Samples, labelled and unlabelled.
+        y : array-like of shape (n,)
+            Labels of at least two classes; -1, None, NaN or pandas.NA where there is none.
+
+        Returns
+        -------
+        self : object
+        """
+        if y is None:
+            raise ValueError("LDSUSearch requires y to be passed, but the target y is None.")
+        estimator = self._estimator()
+        settings = list(check_grid(estimator, DEFAULT_GRID if self.param_grid is None else self.param_grid))
+        # scikit-learn's own search settles the scorers and makes the table; it never fits.
+        by_map = isinstance(self.scoring, str) and self.scoring == "map"
+        scoring = mean_average_precision_scorer if by_map else self.scoring
+        table = GridSearchCV(estimator, {}, scoring=scoring, refit=self.refit, error_score=self.error_score)
+        scorer, metric = table._get_scorers()
+        models = [clone(estimator).set_params(**clone(setting, safe=False)) for setting in settings]
+        shared = [reads_scores_only(scorer) and shareable(model) for model in models]
+
+        X, y = indexable(X, y)
+        if any(shared):  # what is wrong with the samples is said once, and before any work
+            checked = clone(models[shared.index(True)].features)._validate(X, y)[0]
+            shared = [
+                share and solved_exactly(model.features, checked) for share, model in zip(shared, models, strict=True)
+            ]
+        self.n_shared_ = sum(shared)
+        codes, classes = encode_labels(y, _num_samples(X))
+        if classes.size < 2:
+            raise ValueError(
+                f"LDSUSearch needs labels of at least 2 classes, but y has {classes.size} class(es): "
+                f"{classes.tolist()}."
+            )
+        if self.n_shared_:
+            features = [model.features for share, model in zip(shared, models, strict=True) if share]
+            self._require_memory(checked, codes, features)
+        cv = self.cv
+        if cv is None:
+            cv = int(np.clip(class_counts(codes).min(), 2, DEFAULT_SPLITS))
+        if isinstance(cv, Integral):  # scikit-learn's folds would take rows without a label for a class of their own
+            cv = FewLabelKFold(int(cv))
+        folds = list(check_cv(cv, y, classifier=True).split(X, y))
+        stages = Stages(type(self).__name__)
+        out = [dict[str, Any]() for _ in range(len(settings) * len(folds))]
+        self._say(f"{len(settings)} settings, {self.n_shared_} of them from shared work, on {len(folds)} folds")
+
+        def ordinary(i: int, fold: int) -> dict[str, Any]:
+            return _fit_and_score(
+                clone(estimator),
+                X,
+                y,
+                scorer=scorer,
+                train=folds[fold][0],
+                test=folds[fold][1],
+                verbose=0,
+                parameters=settings[i],
+                fit_params=None,
+                score_params=None,
+                return_times=True,
+                error_score=self.error_score,
+            )
+
+        steps = self._steps(X, y, folds, models, shared, scorer, stages)
+        for i, fold, result in self._with_progress(steps, len(out)):
+            out[i * len(folds) + fold] = ordinary(i, fold) if result is None else result
+        _warn_or_raise_about_fit_failures(out, self.error_score)
+        if callable(scoring):
+            _insert_error_scores(out, self.error_score)
+        self.timings_ = stages.seconds
+        self.cv_results_ = table._format_results(settings, len(folds), out)
+        self.n_splits_ = len(folds)
+        self.multimetric_ = isinstance(out[0]["test_scores"], dict)
+        self.scorer_ = scorer._scorers if isinstance(scorer, _MultimetricScorer) else scorer
+        if callable(scoring) and self.multimetric_:
+            table._check_refit_for_multimetric(out[0]["test_scores"])
+            metric = self.refit
+        self._choose(table, metric)
+        if self.refit:
+            self._say("fitting the best to all rows")
+            start = time.perf_counter()
+            self.best_estimator_ = clone(estimator).set_params(**clone(self.best_params_, safe=False)).fit(X, y)
+            self.refit_time_ = time.perf_counter() - start
+            for name in ("classes_", "n_features_in_", "feature_names_in_"):
+                if hasattr(self.best_estimator_, name):
+                    setattr(self, name, getattr(self.best_estimator_, name))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels for X (q, d), by the best setting."""
+        return self._best().predict(X)
+
+    @available_if(_delegates("decision_function"))
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores for X (q, d), by the best setting."""
+        return self._best().decision_function(X)
+
+    @available_if(_delegates("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities for X (q, d), by the best setting."""
+        return self._best().predict_proba(X)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Score of the best setting on X (q, d) and y (q,), by what the search scored by."""
+        best = self._best()
+        scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
+        score = scorer(best, X, y)
+        return float(score[self.refit] if self.multimetric_ and not isinstance(self.scorer_, dict) else score)
+
+    def _steps(
+        self,
+        X: Any,
+        y: Any,
+        folds: list[tuple[np.ndarray, np.ndarray]],
+        models: list[Any],
+        shared: list[bool],
+        scorer: Any,
+        stages: Stages,
+    ) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+        """Setting, fold and result; None for a result that an ordinary fit must give."""
+        together = [i for i, share in enumerate(shared) if share]
+        order = [together[i] for i in in_order([feature_key(models[i].features) for i in together])]
+        alone = [i for i, share in enumerate(shared) if not share]
+        for fold, (train, test) in enumerate(folds):
+            work = FoldWork(X, y, train, test, stages)
+            for i in order:
+                yield i, fold, self._shared_result(work, models[i], scorer)
+            del work
+            for i in alone:
+                yield i, fold, None
+
+    def _shared_result(self, work: FoldWork, model: LDSUClassifier, scorer: Any) -> dict[str, Any] | None:
+        """What an ordinary fit and its score give, from shared features."""
+        start = time.perf_counter()
+        try:
+            features = work.features(model.features)
+            if features is None:
+                return None
+            with work.stages("classify"):
+                fitted = OnFeatures(
+                    classifier=model.classifier, standardize_scores=model.standardize_scores
+                ).fit_scores(features)
+        except Exception:
+            if self.error_score == "raise":
+                raise
+            scores = self.error_score
+            if isinstance(scorer, _MultimetricScorer):
+                scores = dict.fromkeys(scorer._scorers, self.error_score)
+            return {
+                "test_scores": scores,
+                "fit_error": traceback.format_exc(),
+                "fit_time": time.perf_counter() - start,
+                "score_time": 0.0,
+            }
+        fitted_at = time.perf_counter()
+        with work.stages("score"):
+            y_test = _safe_split(model, work.X, work.y, work.test, work.train)[1]
+            scores = _score(fitted, features.test, y_test, scorer, None, self.error_score)
+        return {
+            "test_scores": scores,
+            "fit_error": None,
+            "fit_time": fitted_at - start,
+            "score_time": time.perf_counter() - fitted_at,
+        }
+
+    def _choose(self, table: GridSearchCV, metric: Any) -> None:
+        if self.refit or not self.multimetric_:
+            self.best_index_ = table._select_best_index(self.refit, metric, self.cv_results_)
+            self.best_params_ = self.cv_results_["params"][self.best_index_]
+            if not callable(self.refit):
+                self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
+
+    def _estimator(self) -> Any:
+        """The estimator with its empty places filled in."""
+        if self.estimator is None:
+            return LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))
+        estimator = clone(self.estimator)
+        if type(estimator) is LDSUClassifier and estimator.features is None:
+            estimator.features = LDSU()
+        return estimator
+
+    def _best(self) -> Any:
+        check_is_fitted(self, "cv_results_")
+        if not hasattr(self, "best_estimator_"):
+            raise AttributeError(f"This LDSUSearch was made with refit={self.refit!r}: nothing is fitted to all rows.")
+        return self.best_estimator_
+
+    def _require_memory(self, X: Any, codes: np.ndarray, features: list[LDSU]) -> None:
+        n = X.shape[0]
+        anchors = max(int(np.sum(codes >= 0)), *(min(one.min_anchors, n) for one in features), 0)
+        k = min(max(one.clique_size for one in features), n)
+        # Of the cliques: Gram matrices, their decomposition, and the graph with its indices.
+        needed = 8 * n * (MATRICES * n + 4 * anchors + 6 * k * k) + samples_memory(X, features[0].kernel)
+        fits = int(n * np.sqrt(min(1.0, available_memory() / needed)))
+        require_memory(
+            needed,
+            f"LDSUSearch for {n} samples",
+            f"Search on a sample of at most {fits} rows that holds the labelled ones.",
+        )
+
+    def _with_progress(self, steps: Iterator[Any], total: int) -> Iterator[Any]:
+        """The steps, with a line every few seconds that says how far they are."""
+        start = said = time.perf_counter()
+        for done, step in enumerate(steps):
+            now = time.perf_counter()
+            if self.verbose and now - said > SECONDS_BETWEEN_LINES:
+                said = now
+                left = (now - start) * (total - done) / max(done, 1)
+                self._say(f"{done} of {total} scores, {now - start:.0f} s, about {left:.0f} s left")
+            yield step
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {text}", file=sys.stderr, flush=True)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self._estimator())
+        tags.input_tags = inner.input_tags
+        tags.classifier_tags = inner.classifier_tags
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,56 @@
+"""Who is near whom: all pairs of few samples, the cells around with many, and the same on a GPU."""
+
+from ldsu.neighbors._cells import (
+    CellIndex,
+    candidates_kept,
+    cell_centres,
+    cell_means,
+    cell_size,
+    cells_to_search,
+    groups_of_rows,
+    nearest_centre,
+    nearest_of,
+    principal_axes,
+    project,
+    rows_for_axes,
+    rows_for_centres,
+    scores_of,
+    smallest,
+    sort_into_cells,
+)
+from ldsu.neighbors._device import nearest, nearest_by_kernel
+from ldsu.neighbors._index import (
+    NeighborIndex,
+    cliques,
+    input_neighbors,
+    kernel_neighbors,
+    neighbor_index,
+    searches_cells,
+)
+
+__all__ = [
+    "CellIndex",
+    "NeighborIndex",
+    "candidates_kept",
+    "cell_centres",
+    "cell_means",
+    "cell_size",
+    "cells_to_search",
+    "cliques",
+    "groups_of_rows",
+    "input_neighbors",
+    "kernel_neighbors",
+    "nearest",
+    "nearest_by_kernel",
+    "nearest_centre",
+    "nearest_of",
+    "neighbor_index",
+    "principal_axes",
+    "project",
+    "rows_for_axes",
+    "rows_for_centres",
+    "scores_of",
+    "searches_cells",
+    "smallest",
+    "sort_into_cells",
+]

@@ -1,0 +1,130 @@
+"""Who is near whom: nearest neighbours in the input space or in the kernel's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import gen_batches
+
+from ldsu._utils.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
+from ldsu._utils.memory import BLOCK_BYTES
+from ldsu.kernels import column_means, kernel_squared_distances, shifted
+from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors
+from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
+
+# Up to so many rows all pairs of them are compared.
+EXACT_ROWS = 8000
+# A search of fewer products takes some hundredths of a second in one thread.
+FEW_PRODUCTS = 2**26
+
+
+def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+    """Find the nearest *other* rows of each row of X (n x d) by Euclidean distance.
+
+    Returns
+    -------
+    distances : ndarray of shape (n, n_neighbors)
+        Squared distances, ascending.
+    indices : ndarray of shape (n, n_neighbors)
+        A row never lists itself, whatever copies of it there are.
+    """
+    n = X.shape[0]
+    if n_neighbors == 0:
+        return np.empty((n, 0)), np.empty((n, 0), dtype=np.int64)
+    distances, indices = _compare_all(shifted(X, column_means(X)), None, n_neighbors)
+    return np.asarray(distances, dtype=np.float64) ** 2, indices
+
+
+def _compare_all(X: Any, Q: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and indices of the k rows of X nearest to each row of Q, or to each other where Q is None."""
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X)
+    many = (X if Q is None else Q).shape[0] * X.shape[0] * X.shape[1] > FEW_PRODUCTS
+    # It limits BLAS itself, but in several threads at once does not restore it.
+    with one_blas_thread(), one_openmp_thread(unless=many):
+        distances, indices = search.kneighbors(Q)
+    return distances, indices.astype(np.int64, copy=False)
+
+
+def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same from a kernel matrix K (n x n), by ``K_ii + K_jj - 2 K_ij``."""
+    n = K.shape[0]
+    diagonal = K.diagonal()
+    distances = np.empty((n, n_neighbors))
+    indices = np.empty((n, n_neighbors), dtype=np.int64)
+    for block in gen_batches(n, max(1, BLOCK_BYTES // (K.itemsize * n))):
+        D2 = kernel_squared_distances(K[block], diagonal[block], diagonal)
+        rows = np.arange(D2.shape[0])
+        D2[rows, np.arange(block.start, block.stop)] = np.inf
+        # In index order first, so that the stable sort that follows puts equal distances by index.
+        nearest = np.sort(np.argpartition(D2, min(n_neighbors, n - 1), axis=1)[:, :n_neighbors], axis=1)
+        order = np.argsort(np.take_along_axis(D2, nearest, axis=1), axis=1, kind="stable")
+        indices[block] = np.take_along_axis(nearest, order, axis=1)
+        distances[block] = np.take_along_axis(D2, indices[block], axis=1)
+    return distances, indices
+
+
+def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
+    """Put each point before its neighbours (n x (k-1)): the cliques, shape (n, k)."""
+    own = arrays.put(np.arange(neighbors.shape[0]))
+    return arrays.xp.concatenate([own[:, None], neighbors], axis=1)
+
+
+@dataclass(frozen=True)
+class NeighborIndex:
+    """Search for nearest rows of X (n x d): all pairs for few rows, the cells around (nearly exact) for many.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Near the origin, so that products keep the digits of distances.
+    cells : CellIndex or None
+        None where all pairs are compared, and where the search is a GPU's.
+    """
+
+    X: np.ndarray
+    cells: CellIndex | None
+
+    def others(self, k: int, points: Any, arrays: Arrays = CPU) -> Any:
+        """Indices of the nearest other rows of each row, nearest first, shape (n, k); `points` are X on the device."""
+        if arrays.xp is not np:
+            return self._on_device(points, points, k, arrays, exclude_self=True)
+        if self.cells is None:
+            return input_neighbors(self.X, k)[1]
+        return cell_neighbors(self.cells, self.X, self.X, k, exclude_self=True)[1]
+
+    def of(self, Q: np.ndarray, k: int, points: Any, arrays: Arrays = CPU) -> Any:
+        """Indices of the nearest rows of each row of Q (q x d), nearest first, shape (q, k)."""
+        if arrays.xp is not np:
+            return self._on_device(points, arrays.put(Q), k, arrays, exclude_self=False)
+        if self.cells is None:
+            return _compare_all(self.X, Q, k)[1]
+        return cell_neighbors(self.cells, self.X, Q, k)[1]
+
+    def _on_device(self, points: Any, Q: Any, k: int, arrays: Arrays, *, exclude_self: bool) -> Any:
+        search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
+        return search(points, Q, k, exclude_self, arrays.xp)[1]
+
+
+def searches_cells(n: int, search: str) -> bool:
+    """Whether the neighbours of n rows are sought in the cells around ("cells"), or among all rows ("exact")."""
+    return n > EXACT_ROWS if search == "auto" else search == "cells"
+
+
+def neighbor_index(X: np.ndarray, arrays: Arrays = CPU, search: str = "auto") -> tuple[NeighborIndex, np.ndarray]:
+    """Prepare the search among the rows of X (n x d), sorted so that near rows lie near each other in memory.
+
+    Returns
+    -------
+    index : NeighborIndex
+        Of ``X[order]``.
+    order : ndarray of shape (n,)
+        As they came where all pairs are compared, and cell by cell else.
+    """
+    n = X.shape[0]
+    if arrays.xp is not np or not searches_cells(n, search):
+        return NeighborIndex(X, None), np.arange(n)
+    cells = cell_index(X)
+    return NeighborIndex(X[cells.order], replace(cells, order=np.arange(n))), cells.order

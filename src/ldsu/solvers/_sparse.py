@@ -1,0 +1,303 @@
+"""The sparse solver: time and memory linear in n, for the RBF kernel.
+
+The kernel is written ``K = P P^T + R``. P (n x p) are the features of p landmarks, the labelled points among them: the
+global part. The inverse of the residual R, the local part, is approximated by a sparse factor, ``R^-1 = G^T G``: the
+points are put in a random order, and each is conditioned on those of its nearest neighbours that come before it. With
+``B = G^T G + eta M`` and ``H = P - B^-1 eta M P`` the filtered kernel ``(K^-1 + eta M)^-1`` is then ``B^-1 + H S^-1
+H^T``, ``S = I + eta P^T M H``: a sparse positive definite system with a right-hand side for each anchor and landmark,
+and a small dense one. Nothing else is approximated: when every point is conditioned on all that come before it, the
+result is that of the exact solver, whatever the landmarks.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils import gen_batches
+
+from ldsu._utils.arrays import CPU, Arrays, arrays_on
+from ldsu._utils.stages import Stages
+from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, mean_clique_scatter
+from ldsu.kernels import Kernel, column_means, dense, shifted
+from ldsu.labels import class_counts
+from ldsu.neighbors import cliques, neighbor_index
+from ldsu.solvers._joint_system import JointSystem
+from ldsu.solvers._landmarks import (
+    MOST_LABELLED,
+    NOISE,
+    choose_landmarks,
+    landmark_features,
+    landmark_transform,
+    settle_n_directions,
+    settle_n_landmarks,
+)
+from ldsu.solvers._local_expansion import MOST_CONDITIONING, LocalExpansion, in_units
+from ldsu.solvers._precision import conditioning_sets, random_ranks, residual_factor
+from ldsu.solvers._sparse_spectrum import pairs_memory, reason_against_pairs, shifted_strength, truncated_features
+from ldsu.solvers._types import Settings, Solution
+from ldsu.spectrum import fix_signs, settle_n_components, symmetric_eigh
+
+# A tolerance below this, or graphs that outweigh the kernel by more than this, need double precision.
+SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
+# And so does a nugget below this: the factor holds one over its root.
+SINGLE_NUGGET = 1e-12
+# Where graphs outweigh the kernel by more than this, the tolerance is made smaller in proportion.
+USUAL_STRENGTH, LEAST_TOLERANCE = 1e3, 1e-8
+# With a larger gamma, in units of the samples' spread, the kernel is zero between any two of them as well.
+LARGEST_GAMMA = 1e30
+# Rows that tell the spread of the samples, the unit in which they are computed with.
+SPREAD_ROWS = 1000
+
+
+def weight_of_graphs(codes: np.ndarray, settings: Settings) -> float:
+    """How much the graphs weigh against the kernel, of diagonal 1."""
+    return settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
+
+
+def working_precision(codes: np.ndarray, settings: Settings) -> str:
+    """Single precision, unless tolerance, strength or nugget ask for more than it holds, or eigenvectors are sought."""
+    light = weight_of_graphs(codes, settings) <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET
+    return "float32" if light and settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
+
+
+def reason_against(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> str | None:
+    """Why the sparse solver cannot do this, as the end of a sentence; None where it can."""
+    if kernel_name != "rbf":
+        return f"it is for kernel='rbf', not {kernel_name!r}"
+    if settings.cliques_in_kernel_space:
+        return "its cliques are those of the input space"
+    if settings.filter == "heat":
+        return "it has filter='tikhonov' and 'truncate', not 'heat'"
+    if basis is not None:
+        return "it does not use a basis"
+    if settings.n_conditioning > MOST_CONDITIONING:
+        return f"n_conditioning may be {MOST_CONDITIONING:,} at most, not {settings.n_conditioning:,}"
+    return reason_against_pairs(X.shape[0], settings) if settings.filter == "truncate" else None
+
+
+def sparse_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Any) -> int:
+    """Bytes the sparse solver holds at its peak, beside X and its copy."""
+    n, d = X.shape
+    m = min(int(np.sum(codes >= 0)), MOST_LABELLED)
+    itemsize = 4 if working_precision(codes, settings) == "float32" else 8
+    landmarks = min(settle_n_landmarks(settings.n_landmarks, n) + m, settle_n_directions(n))
+    anchors = max(m, settings.min_anchors)
+    copies = 2 * X.dtype.itemsize if scipy.sparse.issparse(X) else 0
+    solving = 8 * CPU.columns * (os.cpu_count() or 1)
+    listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
+    graph = 2 * 16 * listed + 4 * 24 * (settings.n_conditioning + 1) + 3 * 24 * settings.clique_size**2
+    pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
+    return n * (copies * d + itemsize * (d + solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
+
+
+def solve_sparse(
+    X: Any, codes: np.ndarray, kernel: Kernel, settings: Settings, *, basis: Any, stages: Stages
+) -> Solution:
+    """Filter the kernel, ``(K^-1 + strength M)^-1`` with ``M = L_w + lam L``, at linear cost.
+
+    With "truncate" the features are the smallest pairs of ``M v = mu K^-1 v``: see `sparse_spectrum`.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n, d)
+    codes : ndarray of shape (n,)
+        Class numbers, -1 where unlabelled.
+    kernel : Kernel
+        An RBF kernel.
+    settings : Settings
+    basis : None
+        A decomposed kernel matrix is of no use here.
+    stages : Stages
+    """
+    reason = reason_against(X, kernel.name, settings, basis)
+    if reason:
+        raise ValueError(f"solver='sparse' cannot do this: {reason}. Use solver='exact'.")
+    arrays = arrays_on(settings.device)
+    dtype = working_precision(codes, settings)
+    settings = tolerance(codes, settings)
+    n = X.shape[0]
+    with stages("neighbours"):
+        X = dense(X)
+        origin = column_means(X)
+        unit = spread(X[rows_for_spread(n)], origin)
+        gamma = gamma_in_units(kernel, unit)
+        samples = in_units(X, origin, unit, dtype)
+        index, order = neighbor_index(samples, arrays, settings.neighbor_search)
+        place = np.empty_like(order)  # of each row among the sorted samples
+        place[order] = np.arange(n)
+        landmarks, m = landmarks_of(codes, settings)
+        samples, codes, landmarks = index.X, codes[order], place[landmarks]
+        points = arrays.put(samples)
+        listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
+        neighbors = index.others(min(listed, n - 1), points, arrays)
+    with stages("graphs"):
+        members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
+        grams = clique_grams(points, members, arrays)
+        theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if settings.relative else unit**-2)
+        weights = clique_weights(grams, theta, arrays.xp)
+        weights *= clique_scale(sum_of_diagonals(weights), n, unit, settings)
+    with stages("landmarks"):
+        anchors = anchors_among(landmarks, m, settings)
+        transform = landmark_directions(points[landmarks], n, gamma, settings, arrays)
+        P, nearest = landmark_features(points, points[landmarks], transform, gamma, arrays)
+    with stages("factor"):
+        rank = arrays.put(random_ranks(order, settings.seed))
+        sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
+        factor = residual_factor(points, P, sets, gamma, settings.nugget, arrays)
+        joint = settings
+        if settings.filter == "truncate":
+            joint = replace(settings, strength=shifted_strength(weights, codes, settings.lam))
+        system = JointSystem.build(factor, members, weights, nearest, codes, joint, arrays, dtype)
+    with stages("solve"):
+        if settings.filter == "truncate":
+            pairs, W = truncated_features(system, P, members, codes, settings)
+            iterations, residual = pairs.iterations, pairs.residual
+        else:
+            Z, MP, H, iterations, residual = system.solve(anchors, P, settings)
+    with stages("features"):
+        if settings.filter == "truncate":
+            C, local, eigenvalues = arrays.get(W), pairs.V - P @ W, pairs.mu
+        else:
+            T, C, eigenvalues = anchored_features(
+                arrays.get(products(MP, H, arrays)), arrays.get(Z[anchors]), arrays.get(H[anchors]), settings, dtype
+            )
+            local = Z @ arrays.put(T, dtype) + (H - P) @ arrays.put(C, dtype)
+        feature_map = LocalExpansion(
+            origin=origin,
+            unit=unit,
+            points=samples,
+            gamma=gamma,
+            index=index,
+            landmarks=samples[landmarks],
+            transform=arrays.get(transform),
+            P=arrays.get(P),
+            global_coefficients=C,
+            local=arrays.get(local),
+            n_conditioning=settings.n_conditioning,
+            nugget=settings.nugget,
+            device=settings.device,
+        )
+    return Solution(
+        feature_map=feature_map,
+        coefficients=None,
+        eigenvalues=eigenvalues,
+        anchors=None if settings.filter == "truncate" else order[anchors],
+        clique_laplacian=lambda: assemble_cliques(arrays.get(weights), order[arrays.get(members)]),
+        theta=theta * unit**2,
+        iterations=iterations,
+        residual=residual,
+        neighbors=in_given_order(arrays.get(neighbors), order),
+    )
+
+
+def in_given_order(neighbors: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Lists of neighbours (n x l) of sorted samples, for the samples as they came."""
+    given = np.empty_like(neighbors)
+    given[order] = order[neighbors]
+    return given
+
+
+def rows_for_spread(n: int) -> slice:
+    """Which of n rows tell the unit in which samples are computed with."""
+    return slice(None, None, max(1, n // SPREAD_ROWS))
+
+
+def spread(some: np.ndarray, origin: np.ndarray | None) -> float:
+    """Root mean square of some samples (s x d) about the origin; 1 where that is 0."""
+    return float(np.sqrt(np.mean(shifted(some.astype(np.float64), origin) ** 2))) or 1.0
+
+
+def gamma_in_units(kernel: Kernel, unit: float) -> float:
+    """Bandwidth for samples divided by `unit`."""
+    return min(float(kernel.gamma or 0.0) * unit**2, LARGEST_GAMMA)
+
+
+def tolerance(codes: np.ndarray, settings: Settings) -> Settings:
+    """The settings with the residual of the linear solves that so strong graphs need."""
+    if settings.filter != "tikhonov":
+        return settings
+    usual = settings.tol / max(1.0, weight_of_graphs(codes, settings) / USUAL_STRENGTH)
+    return replace(settings, tol=max(usual, min(settings.tol, LEAST_TOLERANCE)))
+
+
+def landmarks_of(codes: np.ndarray, settings: Settings) -> tuple[np.ndarray, int]:
+    """Rows that become landmarks, by the samples' class numbers (n,), and how many of them are labelled."""
+    n_added = settle_n_landmarks(settings.n_landmarks, codes.size)
+    return choose_landmarks(codes, n_added, np.random.default_rng(settings.seed))
+
+
+def anchors_among(landmarks: np.ndarray, m: int, settings: Settings) -> np.ndarray:
+    """The landmarks that features are anchored at: the m labelled ones, and others where these are few."""
+    return landmarks[: max(m, min(settings.min_anchors, landmarks.size))]
+
+
+def landmark_directions(landmarks: Any, n: int, gamma: float, settings: Settings, arrays: Arrays) -> Any:
+    """What makes kernel values at the landmarks (p x d) of n samples features of them: shape (p, q)."""
+    noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
+    return landmark_transform(landmarks, gamma, noise, arrays)[:, -settle_n_directions(n) :]
+
+
+def sum_of_diagonals(weights: Any) -> float:
+    """Sum of the diagonals of the cliques' Laplacians (n, k, k)."""
+    n, k = weights.shape[:2]
+    return float(weights.reshape(n, -1)[:, :: k + 1].sum())
+
+
+def clique_scale(sum_of_diagonals: float, n: int, unit: float, settings: Settings) -> float:
+    """Factor of the cliques' Laplacians, by the sum of their diagonals: to a mean of 1, or to the data's unit."""
+    return 1 / (sum_of_diagonals / n or 1.0) if settings.relative else unit**-2
+
+
+def anchored_features(
+    MPH: np.ndarray, Z_A: np.ndarray, H_A: np.ndarray, settings: Settings, dtype: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients of the features from what the solves gave at the anchors.
+
+    Parameters
+    ----------
+    MPH : ndarray of shape (p, p)
+        ``eta P^T M H``.
+    Z_A, H_A : ndarrays of shape (anchors, anchors), (anchors, p)
+        Rows of ``B^-1 E_A`` and of H.
+
+    Returns
+    -------
+    T, C : ndarrays of shape (anchors, r), (p, r)
+        Features of the samples are ``Z T + H C``.
+    eigenvalues : ndarray of shape (r,)
+        Sums of squares of the features over the anchors.
+    """
+    # S = I + eta P^T M H, of which rounding must not take what is below the identity.
+    S, U = symmetric_eigh(np.eye(MPH.shape[0]) + MPH)
+    S = np.maximum(S, 1)
+    W = (U / S) @ (U.T @ H_A.astype(np.float64).T)  # (p, anchors)
+    T, eigenvalues = _anchored_directions(Z_A.astype(np.float64) + H_A @ W, settings, dtype)
+    return T, W @ T, eigenvalues
+
+
+def products(A: Any, B: Any, arrays: Arrays) -> Any:
+    """``A^T B`` for A, B (n x p), summed over blocks in double precision."""
+    parts = arrays.map(lambda block: arrays.put(A[block].T @ B[block], "float64"), gen_batches(A.shape[0], 2**14))
+    return sum(parts[1:], parts[0])
+
+
+def _anchored_directions(Kt_AA: np.ndarray, settings: Settings, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """T (anchors x r) with which ``Kt(., A) T`` are short features, and the sums of their squares over the anchors."""
+    if not np.all(np.isfinite(Kt_AA)):
+        raise ValueError(
+            f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
+            "Use smaller ones."
+        )
+    S, U = symmetric_eigh((Kt_AA + Kt_AA.T) / 2)
+    # The error of a quadratic form is the square of that of the solution.
+    known = max(0.1 * settings.tol**2, 10 * float(np.finfo(dtype).eps)) * S[-1]
+    rank = int(np.sum(known < S))
+    if rank == 0:
+        raise ValueError(f"No feature is left: strength = {settings.strength:.3g} damps all of the kernel.")
+    r = settle_n_components(settings.n_components, rank)
+    S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
+    return U / np.sqrt(S), S

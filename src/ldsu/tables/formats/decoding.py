@@ -1,0 +1,98 @@
+"""Text files, packed or not and in any of the usual encodings -> UTF-8, for the readers of text."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ldsu.tables.formats import MAGIC, READABLE
+from ldsu.tables.formats.limits import require
+from ldsu.tables.table import TableError, readable
+
+COMPRESSED: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
+    (b"\x1f\x8b\x08", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+)
+# Bytes held at the peak for each byte of a file's content (measured: benchmarks/readers.py).
+TEXT_FACTOR = 8
+CHUNK = 2**24
+# So much of the beginning tells what a file is.
+SAMPLE_CHARACTERS = 2**18
+UTF16_MARKS, UTF8_MARK = (b"\xff\xfe", b"\xfe\xff"), b"\xef\xbb\xbf"
+CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+def read_text(path: Path) -> tuple[bytes, list[str]]:
+    """The content of a text file as UTF-8 without a byte order mark, and notes on how it was decoded."""
+    data = _unpacked(path)
+    if data.startswith(UTF16_MARKS):
+        with readable(path, "UTF-16 text", "Save it as UTF-8."):
+            data = data.decode("utf-16").encode()
+        return _without_nul(path, data), ["Read as UTF-16, which its first bytes say."]
+    data = _without_nul(path, data.removeprefix(UTF8_MARK))
+    if data.isascii() or _is_utf8(data):
+        return data, []
+    if CONTROL.search(data, 0, SAMPLE_CHARACTERS):
+        raise TableError(f"{path.name} is not text, but binary. These can be read: {READABLE}.")
+    try:
+        return data.decode("cp1252").encode(), ["Read as Windows-1252, because it is not UTF-8."]
+    except UnicodeDecodeError:  # five bytes mean nothing there
+        return data.decode("latin-1").encode(), ["Read as latin-1, because it is not UTF-8."]
+
+
+def _unpacked(path: Path) -> bytes:
+    """The bytes of a file, decompressed; stops before they fill the memory."""
+    with readable(path, "a file"):
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(8)
+    require(path, TEXT_FACTOR * size)
+    opener = next((opener for magic, opener in COMPRESSED if head.startswith(magic)), None)
+    if opener is None:
+        with readable(path, "a file"):
+            return path.read_bytes()
+    chunks: list[bytes] = []
+    with readable(path, "a compressed file"):
+        file = opener(path)
+    with file:
+        while True:
+            with readable(path, "a compressed file"):
+                chunk = file.read(CHUNK)
+            if not chunk:
+                break
+            chunks.append(chunk)
+            require(path, TEXT_FACTOR * CHUNK + (TEXT_FACTOR - 1) * sum(map(len, chunks)))
+    data = b"".join(chunks)
+    if not data:
+        raise TableError(f"{path.name} is empty. Give a file with a row for each sample.")
+    if any(data.startswith(magic) for magic, _ in (*MAGIC, *COMPRESSED)):
+        raise TableError(f"{path.name} holds a compressed binary file. Unpack it, and give what it holds.")
+    return data
+
+
+def _without_nul(path: Path, data: bytes) -> bytes:
+    place = data.find(b"\0")
+    if place >= 0:
+        line = data.count(b"\n", 0, place) + 1
+        raise TableError(
+            f"{path.name}, line {line} holds a NUL byte, which text does not: the file is binary, damaged, or UTF-16 "
+            "without its mark. Save it as UTF-8."
+        )
+    return data
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Whether bytes are UTF-8, without a copy of all of them as text."""
+    try:
+        for _ in io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="\n"):
+            pass
+    except UnicodeDecodeError:
+        return False
+    return True
