@@ -22,7 +22,7 @@ from ldsu import LDSU
 from ldsu._utils.arrays import Arrays, arrays_on
 from ldsu._utils.stages import Stages
 from ldsu.graphs import local_discriminant_graph
-from ldsu.kernels import settle_kernel
+from ldsu.kernels import resolve_kernel
 from ldsu.methods import _base
 from ldsu.solvers import project
 from ldsu.spectrum import KernelBasis
@@ -105,7 +105,7 @@ def exact(bench: Bench, n: int) -> None:
     def prepare(n: int) -> tuple[dict[str, Callable[[], object]], str, list[LDSU]]:
         X, y, name = samples(n)
         arrays = bench.arrays
-        kernel = settle_kernel(X)
+        kernel = resolve_kernel(X)
         K = kernel.train_matrix(X, arrays)
         basis = KernelBasis.from_kernel_matrix(kernel.train_matrix(X, arrays), arrays=arrays)
         L, _ = local_discriminant_graph(X, None, clique_size=3, theta=0.1, relative=True, arrays=arrays)

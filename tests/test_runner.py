@@ -283,13 +283,13 @@ def test_a_task_that_takes_its_worker_down_is_tried_three_times(tmp_path, monkey
 
 
 def test_a_task_is_not_tried_again_before_the_death_of_its_worker_is_counted(tmp_path, monkeypatch):
-    path, bury = tmp_path / "x.sqlite", runner._Session.bury
+    path, handle_exit = tmp_path / "x.sqlite", runner._Session.handle_exit
 
     def bury_late(self, worker):
         time.sleep(1.5)  # long enough for another worker to look for work
-        return bury(self, worker)
+        return handle_exit(self, worker)
 
-    monkeypatch.setattr(runner._Session, "bury", bury_late)
+    monkeypatch.setattr(runner._Session, "handle_exit", bury_late)
     monkeypatch.setenv("FAKE_TROUBLE", "die a")
     run(path, fake_engine.experiment(repetitions=1))
     with Store(path) as store:

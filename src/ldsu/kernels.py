@@ -120,7 +120,7 @@ class Kernel:
         return X.copy() if rows is None else X[rows]
 
 
-def settle_kernel(
+def resolve_kernel(
     X: Any,
     *,
     kernel: str | Callable[..., float] = "rbf",
@@ -163,7 +163,7 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
         distances = euclidean_distances(shifted(X, column_means(X)), squared=True)
     pairs = squareform(distances, checks=False).astype(np.float64)
     typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
-    with np.errstate(over="ignore"):  # `settle_kernel` refuses what is not finite
+    with np.errstate(over="ignore"):  # `resolve_kernel` refuses what is not finite
         return float(scale / (2 * typical)) if typical > 0 else float(scale)
 
 

@@ -88,20 +88,20 @@ def class_counts(codes: np.ndarray) -> np.ndarray:
     return np.bincount(codes[codes >= 0])
 
 
-def labelled_in_turn(codes: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """The labelled rows, ascending; of more than `most` a random choice to which the classes give in turn."""
+def sample_labelled_balanced(codes: np.ndarray, max_samples: int, rng: np.random.Generator) -> np.ndarray:
+    """The labelled rows, ascending; of more than `max_samples` a random choice to which the classes give in turn."""
     labelled = np.flatnonzero(codes >= 0)
-    if labelled.size <= most:
+    if labelled.size <= max_samples:
         return labelled
     labelled = rng.permutation(labelled)
     by_class = np.argsort(codes[labelled], kind="stable")
     starts = np.searchsorted(codes[labelled[by_class]], codes[labelled])
     turn = np.empty(labelled.size, dtype=np.int64)
     turn[by_class] = np.arange(labelled.size) - starts[by_class]
-    return np.sort(labelled[np.argsort(turn, kind="stable")[:most]])
+    return np.sort(labelled[np.argsort(turn, kind="stable")[:max_samples]])
 
 
-def others_at_random(n: int, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def sample_others(n: int, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """So many of the rows 0 ... n - 1 that are not among `rows`, at random and ascending; fewer where there are fewer.
 
     Time and memory are those of the rows drawn, not of n.

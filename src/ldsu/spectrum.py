@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 
 from ldsu._utils.arrays import CPU, Arrays
 from ldsu._utils.memory import require_memory
-from ldsu.kernels import Kernel, check_magnitude, check_mask, dense, settle_kernel
+from ldsu.kernels import Kernel, check_magnitude, check_mask, dense, resolve_kernel
 
 # n x n arrays alive while a kernel matrix is decomposed: it, LAPACK's workspace of two for "evd", and the coordinates.
 BASIS_MATRICES = 5
@@ -46,7 +46,7 @@ def numerical_rank(eigenvalues: np.ndarray, n: int, *, eps: float = EPS, unit: f
     return int(np.sum(eigenvalues > n * eps * unit))
 
 
-def settle_degenerate(mu: np.ndarray, T: Any, variances: np.ndarray, r: int, arrays: Arrays = CPU) -> Any:
+def canonicalize_degenerate(mu: np.ndarray, T: Any, variances: np.ndarray, r: int, arrays: Arrays = CPU) -> Any:
     """Choose one basis where eigenvalues coincide, in place, for every group that reaches into the first r.
 
     A graph of several components has a zero eigenvalue for each of them, and any rotation of their eigenvectors
@@ -89,7 +89,7 @@ def fix_signs(columns: Any, arrays: Arrays = CPU) -> Any:
     return columns
 
 
-def settle_n_components(n_components: Any, available: int) -> int:
+def resolve_n_components(n_components: Any, available: int) -> int:
     """How many of `available` features to keep: all (None), a count, or a fraction of them."""
     if n_components is None:
         return available
@@ -153,7 +153,7 @@ class KernelBasis:
             raise ValueError(f"A precomputed kernel must be square, but X has shape {X.shape}.")
         n = X.shape[0]
         require_memory(BASIS_MATRICES * 8 * n * n, f"The basis of a kernel matrix of {n} samples", "Use fewer samples.")
-        settled = settle_kernel(
+        settled = resolve_kernel(
             X,
             kernel=kernel,
             gamma=gamma,

@@ -23,7 +23,7 @@ from ldsu.bench.tasks import Cell, Row, Task, canonical
 from ldsu.bench.work import SplitWork
 from ldsu.classifier import BlockScaler, LabelledOnly
 from ldsu.model_selection import average_precisions
-from ldsu.spectrum import settle_n_components
+from ldsu.spectrum import resolve_n_components
 
 # Seconds of one core for a decomposition of size n, over n^3, and for an SVM, over C values and classes: what the time
 # left is guessed from before anything was measured.
@@ -267,7 +267,7 @@ def _run_features(
     relied_on, made_now = work.take_seconds()
     seconds = {"shared": relied_on, "features": time.perf_counter() - start - made_now}
     available = features.power.size
-    counts = [settle_n_components(component, available) for component in job.components]
+    counts = [resolve_n_components(component, available) for component in job.components]
     gram = np.zeros((labelled.size, labelled.size))
     cross = np.zeros((F_new.shape[0], labelled.size))
     kept = 0

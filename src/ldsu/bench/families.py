@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 
 from ldsu.bench.work import SplitWork
 from ldsu.classifier import LDSUClassifier
-from ldsu.kernels import median_gamma, settle_kernel
+from ldsu.kernels import median_gamma, resolve_kernel
 from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, EnFS
 from ldsu.methods.kda import kda_coefficients
 from ldsu.methods.klpp import klpp_directions
@@ -207,7 +207,7 @@ class KernelSVC(ClassifierMixin, BaseEstimator):
     def fit(self, X: np.ndarray, y: np.ndarray) -> KernelSVC:
         """Fit on the rows of X (n, d) whose y (n,) is not -1."""
         self.classes_ = np.unique(y[y >= 0])
-        self.kernel_ = settle_kernel(X, kernel=self.kernel, gamma_scale=self.gamma_scale)
+        self.kernel_ = resolve_kernel(X, kernel=self.kernel, gamma_scale=self.gamma_scale)
         self.support_ = X[y >= 0]
         machine = OneVsRestClassifier(SVC(kernel="precomputed", C=self.C))
         self.model_ = machine.fit(self.kernel_(self.support_), y[y >= 0])

@@ -12,7 +12,7 @@ import numpy as np
 from ldsu._utils.files import replacing
 from ldsu.bench.report import FILES
 from ldsu.bench.sources import read_data, write_data
-from ldsu.labels import class_counts, encode_labels, labelled_in_turn
+from ldsu.labels import class_counts, encode_labels, sample_labelled_balanced
 
 if TYPE_CHECKING:
     from ldsu.tables.model import Task
@@ -115,7 +115,7 @@ def plan_comparison(task: Task, *, repetitions: int, rows: int, seed: int = 0) -
     usable = np.flatnonzero((codes < 0) | (y >= 0))  # rows of a class left out are of no class here
     rng = np.random.default_rng(seed)
     if usable.size > rows:
-        labelled = labelled_in_turn(y, rows, rng)
+        labelled = sample_labelled_balanced(y, rows, rng)
         others = rng.permutation(np.flatnonzero(codes < 0))[: max(0, rows - labelled.size)]
         notes.append(f"Of {usable.size:,} rows {labelled.size + others.size:,} are taken (--rows).")
         usable = np.sort(np.concatenate([labelled, others]))

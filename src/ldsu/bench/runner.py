@@ -213,7 +213,7 @@ class _Worker:
         self.reader.join(GRACE_SECONDS)
         return True
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what it wrote to its standard error."""
         size = self.log.seek(0, os.SEEK_END)
         self.log.seek(max(0, size - 4000))
@@ -221,7 +221,7 @@ class _Worker:
 
     def last_line(self) -> str:
         """The last line of that: the error itself, where the rest is the way to it."""
-        return (self.last_words().splitlines() or [""])[-1]
+        return (self.stderr_tail().splitlines() or [""])[-1]
 
     def how_it_ended(self) -> str:
         """Its end, as a part of a sentence."""
@@ -422,8 +422,8 @@ class _Session:
             self.start_worker(threads)
         for worker, message in self.listen():
             if message is not None:
-                self.heed(worker, message)
-            elif self.bury(worker):
+                self.handle_message(worker, message)
+            elif self.handle_exit(worker):
                 self.start_worker(threads)
 
     def listen(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
@@ -441,7 +441,7 @@ class _Session:
                 next_beat = time.monotonic() + HEARTBEAT_SECONDS
             self.display.update(self.progress)
 
-    def heed(self, worker: _Worker, message: dict[str, Any]) -> None:
+    def handle_message(self, worker: _Worker, message: dict[str, Any]) -> None:
         """Take in what a worker says."""
         progress, pid = self.progress, worker.process.pid
         task = Task(*message["task"]) if "task" in message else None
@@ -473,9 +473,9 @@ class _Session:
             case "end":
                 worker.stopping = True
 
-    def bury(self, worker: _Worker) -> bool:
+    def handle_exit(self, worker: _Worker) -> bool:
         """See why a worker is gone; whether another must take its place."""
-        how, words = worker.how_it_ended(), worker.last_words()
+        how, words = worker.how_it_ended(), worker.stderr_tail()
         last_line = worker.last_line()
         # Its last message may be lost; its claim is not.
         claimed = (claim.task for claim in self.store.claims() if worker.owner and claim.owner.is_same(worker.owner))

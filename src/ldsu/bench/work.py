@@ -19,7 +19,7 @@ from ldsu.graphs import (
     neighbor_weights,
     scaled_clique_laplacian,
 )
-from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, settle_kernel
+from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, resolve_kernel
 from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
 from ldsu.spectrum import KernelBasis
 
@@ -65,19 +65,19 @@ class SplitWork(Pieces):
         self.algebra = algebra
         self.in_kernel_space = kernel not in INPUT_SPACE_KERNELS
 
-    def settled_kernel(self, gamma_scale: float) -> Kernel:
+    def resolved_kernel(self, gamma_scale: float) -> Kernel:
         """The kernel with its bandwidth set from the training half."""
         return self.once(
             "kernel",
             gamma_scale,
-            lambda: settle_kernel(self.split.X_train, kernel=self.kernel, gamma_scale=gamma_scale),
+            lambda: resolve_kernel(self.split.X_train, kernel=self.kernel, gamma_scale=gamma_scale),
         )
 
     def coordinates(self, gamma_scale: float) -> Coordinates:
         """Both halves in the coordinates of the kernel: the one decomposition that all kernel methods share."""
 
         def make() -> Coordinates:
-            kernel = self.settled_kernel(gamma_scale)
+            kernel = self.resolved_kernel(gamma_scale)
             K = kernel.train_matrix(self.split.X_train)
             kept = K.copy() if self.in_kernel_space else None
             basis = KernelBasis.from_kernel_matrix(K, kernel=kernel, arrays=self.algebra)

@@ -93,9 +93,9 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         raw = [cluster.submit("scores", raw_scores, model, Z) for Z in blocks]
         free = [np.flatnonzero(some < 0) for some in np.split(codes, few.starts[1:-1])]
         unlabelled = codes < 0
-        self._settle_scores(raw, free, power, cluster)
+        self._standardize_on_cluster(raw, free, power, cluster)
         model = cluster.give("classifier", self._light())
-        scores = [cluster.submit("scores", settled_scores, model, one) for one in raw]
+        scores = [cluster.submit("scores", standardized_scores, model, one) for one in raw]
         decided = cluster.collect([cluster.submit("decide", decide, model, one) for one in scores])
         predicted = np.concatenate(decided)
         if self.classifier is None:
@@ -107,7 +107,9 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
         return self
 
-    def _settle_scores(self, raw: list[Any], free: list[np.ndarray], power: float | None, cluster: Cluster) -> None:
+    def _standardize_on_cluster(
+        self, raw: list[Any], free: list[np.ndarray], power: float | None, cluster: Cluster
+    ) -> None:
         """`_standardization` from scores that lie on the cluster: means first, then mean deviations."""
         count = sum(rows.size for rows in free)
         self._odds = RAW_ODDS if power is None else STANDARDIZED_ODDS[power]
@@ -216,7 +218,7 @@ def raw_scores(model: ldsu.LDSUClassifier, Z: np.ndarray) -> np.ndarray:
     return model._raw_scores(model.scaler_.transform(Z)) if len(Z) else np.empty((0, model.score_center_.size))
 
 
-def settled_scores(model: ldsu.LDSUClassifier, raw: np.ndarray) -> np.ndarray:
+def standardized_scores(model: ldsu.LDSUClassifier, raw: np.ndarray) -> np.ndarray:
     """Scores less their centre over their scale."""
     return np.asarray((raw - model.score_center_) / model.score_scale_)
 

@@ -22,7 +22,7 @@ from ldsu.graphs import class_laplacian
 from ldsu.kernels import MEDIAN_ROWS, Kernel, check_mask
 from ldsu.labels import encode_labels
 from ldsu.methods import parameters
-from ldsu.methods.ldsu import SPARSE_ROWS, too_heavy
+from ldsu.methods.ldsu import SPARSE_ROWS, reason_against_weight
 from ldsu.solvers import reason_against
 
 
@@ -111,7 +111,7 @@ class LDSU(ldsu.LDSU):
             reason = f"it has filter='tikhonov', not {settings.filter!r}"
         if self.solver == "exact":
             reason = "solver='exact' wants all samples in one place"
-        if heavy := too_heavy(self.lam, self.strength):
+        if heavy := reason_against_weight(self.lam, self.strength):
             raise ValueError(heavy)
         if self.device != "cpu":
             reason = f"it works on the workers' CPUs, not on device={self.device!r}"
@@ -120,7 +120,7 @@ class LDSU(ldsu.LDSU):
         self._at_most(self.clique_size, n, "clique_size")
         cluster.during("bandwidth")
         with stages("bandwidth"):
-            kernel = self._settle_kernel(blocks, self.gamma_scale)
+            kernel = self._resolve_kernel(blocks, self.gamma_scale)
         kernel = self._choose(blocks, codes, kernel, stages)
         settings = self._settings(n, self.strength_)
         solved = solve_on_cluster(blocks, codes, kernel, settings, stages, keep_graphs=self.store_graphs)
@@ -200,8 +200,8 @@ class LDSU(ldsu.LDSU):
             blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or given))
         return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
 
-    def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
-        return super()._settle_kernel(X if X.shape[0] > MEDIAN_ROWS else X[:], gamma_scale)
+    def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
+        return super()._resolve_kernel(X if X.shape[0] > MEDIAN_ROWS else X[:], gamma_scale)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

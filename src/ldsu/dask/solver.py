@@ -31,8 +31,8 @@ from ldsu.solvers import (
     in_given_order,
     landmarks_of,
     products,
+    resolve_n_directions,
     rows_for_spread,
-    settle_n_directions,
     spread,
     tolerance,
     warn_of_residual,
@@ -210,7 +210,7 @@ def solve_on_cluster(
 
 def n_directions(n_landmarks: int, n: int) -> int:
     """Columns of the landmark features."""
-    return min(n_landmarks, settle_n_directions(n))
+    return min(n_landmarks, resolve_n_directions(n))
 
 
 def whole_bytes(n: int, q: int, settings: Settings, itemsize: int) -> int:

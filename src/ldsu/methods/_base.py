@@ -24,8 +24,8 @@ from ldsu.kernels import (
     Kernel,
     check_magnitude,
     dense,
+    resolve_kernel,
     samples_memory,
-    settle_kernel,
     validate_data,
 )
 from ldsu.labels import encode_labels
@@ -163,7 +163,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self._require_memory(X, codes, **extra)
         stages = Stages(type(self).__name__, self.verbose)
         with stages("bandwidth"):
-            kernel = self._settle_kernel(X, self.gamma_scale)
+            kernel = self._resolve_kernel(X, self.gamma_scale)
         kernel = self._choose(X, codes, kernel, stages, **extra)
         self._learn(X, codes, kernel, stages, **extra)
         if self.coef_ is not None and not np.all(np.isfinite(self.coef_)):
@@ -175,9 +175,9 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.timings_ = stages.seconds
         return self
 
-    def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
+    def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
         assert not isinstance(gamma_scale, str)  # the constraints of all methods but LDSU say so
-        return settle_kernel(
+        return resolve_kernel(
             X,
             kernel=self.kernel,
             gamma=self.gamma,

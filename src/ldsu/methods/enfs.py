@@ -18,7 +18,7 @@ from ldsu._utils.memory import require_memory
 from ldsu.graphs import class_indicator
 from ldsu.kernels import check_magnitude, check_mask, dense, validate_data
 from ldsu.labels import encode_labels
-from ldsu.spectrum import settle_n_components, solve_shifted
+from ldsu.spectrum import resolve_n_components, solve_shifted
 
 LOSSES = ("least squares", "squared hinge")
 # Reweighting drives the norm of a useless row towards zero without ever reaching it; below this share it counts as
@@ -166,7 +166,7 @@ class EnFS(SelectorMixin, BaseEstimator):
         if self.n_features_to_select is None:
             mask: np.ndarray = self.scores_ > WEIGHTLESS * self.scores_.max()
             return mask
-        return self.ranking_ <= settle_n_components(self.n_features_to_select, self.scores_.size)
+        return self.ranking_ <= resolve_n_components(self.n_features_to_select, self.scores_.size)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import class_indicator
 from ldsu.methods._base import KernelFeatures, parameters
-from ldsu.spectrum import settle_n_components, solve_shifted
+from ldsu.spectrum import resolve_n_components, solve_shifted
 
 
 @parameters
@@ -71,6 +71,6 @@ def kda_coefficients(K: np.ndarray, codes: np.ndarray, delta: float, n_component
     """Solve ``(K + delta I) alpha = responses`` for the labelled points, K (m x m) overwritten: alpha (m, r)."""
     m = K.shape[0]
     responses, _ = np.linalg.qr(np.column_stack([np.ones(m), class_indicator(codes).toarray()[:, :-1]]))
-    r = settle_n_components(n_components, responses.shape[1] - 1)
+    r = resolve_n_components(n_components, responses.shape[1] - 1)
     K.flat[:: m + 1] += delta
     return solve_shifted(K, responses[:, 1 : r + 1], delta)

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import graph_laplacian, neighbor_weights
 from ldsu.methods._base import KernelFeatures, parameters
-from ldsu.spectrum import GeneralizedEigh, KernelBasis, generalized_eigh, settle_degenerate, settle_n_components
+from ldsu.spectrum import GeneralizedEigh, KernelBasis, canonicalize_degenerate, generalized_eigh, resolve_n_components
 
 
 @parameters
@@ -94,6 +94,6 @@ def klpp_directions(
     """KLPP in coordinates B of the kernel: mu (r,) and directions (q, r) from ``B^T L B``, ``B^T D B``, overwritten."""
     BDB.flat[:: basis.rank + 1] += ridge
     mu, T = eigh(BLB, BDB)
-    r = settle_n_components(n_components, basis.rank)
-    settle_degenerate(mu, T, basis.eigenvalues, r)
+    r = resolve_n_components(n_components, basis.rank)
+    canonicalize_degenerate(mu, T, basis.eigenvalues, r)
     return mu[:r], T[:, :r]

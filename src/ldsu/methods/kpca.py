@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.decomposition import KernelPCA
 
 from ldsu.methods._base import KernelFeatures
-from ldsu.spectrum import fix_signs, numerical_rank, settle_n_components
+from ldsu.spectrum import fix_signs, numerical_rank, resolve_n_components
 
 
 class KPCA(KernelFeatures):
@@ -50,7 +50,7 @@ class KPCA(KernelFeatures):
         count = self.n_components if isinstance(self.n_components, Integral) else None
         solver = _principal_components(K, count)
         rank = numerical_rank(solver.eigenvalues_, n)
-        r = settle_n_components(self.n_components, rank)
+        r = resolve_n_components(self.n_components, rank)
         eigenvalues = solver.eigenvalues_[:r]
         coefficients = fix_signs(solver.eigenvectors_[:, :r] / np.sqrt(eigenvalues))
         self.offset_ = means @ coefficients

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 
 from ldsu.graphs import class_indicator, graph_laplacian, neighbor_weights
 from ldsu.methods._base import KernelFeatures, parameters
-from ldsu.spectrum import ShiftedSolve, numerical_rank, settle_n_components, solve_shifted, symmetric_eigh
+from ldsu.spectrum import ShiftedSolve, numerical_rank, resolve_n_components, solve_shifted, symmetric_eigh
 
 
 @parameters
@@ -99,6 +99,6 @@ def ksda_directions(
     G = solve(A, BQ, beta)
     P = BQ.T @ G
     mu, U = symmetric_eigh((P + P.T) / 2)
-    r = settle_n_components(n_components, numerical_rank(mu, B.shape[0]))
+    r = resolve_n_components(n_components, numerical_rank(mu, B.shape[0]))
     mu, U = mu[::-1][:r], U[:, ::-1][:, :r]
     return mu, G @ (U / np.sqrt(mu))

@@ -15,10 +15,10 @@ from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.spectrum import (
     GeneralizedEigh,
     KernelBasis,
+    canonicalize_degenerate,
     generalized_eigh,
     numerical_rank,
-    settle_degenerate,
-    settle_n_components,
+    resolve_n_components,
 )
 
 
@@ -111,8 +111,8 @@ def kself_directions(
     S_w = (1 - beta) * _scatter(B_l, W_lw)
     S_w.flat[:: q + 1] += beta + ridge
     mu, T = (pairs[..., ::-1] for pairs in eigh(S_b, S_w))
-    r = settle_n_components(n_components, numerical_rank(mu, q))
-    settle_degenerate(mu, T, basis.eigenvalues, r)
+    r = resolve_n_components(n_components, numerical_rank(mu, q))
+    canonicalize_degenerate(mu, T, basis.eigenvalues, r)
     return mu[:r], T[:, :r]
 
 

@@ -16,7 +16,7 @@ from ldsu._utils.fitting import atomic
 from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian, local_discriminant_graph
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
-from ldsu.labels import class_counts, labelled_in_turn, others_at_random
+from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
 from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.methods._leave_one_out import choose
 from ldsu.solvers import FILTERS, MEMORY, SOLVERS, Settings, filtered_labelled_kernel, reason_against
@@ -240,17 +240,17 @@ class LDSU(KernelFeatures):
         -------
         self : object
         """
-        if reason := too_heavy(self.lam, self.strength):
+        if reason := reason_against_weight(self.lam, self.strength):
             raise ValueError(reason)
         return self._fit(X, y, basis=basis)
 
-    def _settle_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
-        return super()._settle_kernel(X, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
+    def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
+        return super()._resolve_kernel(X, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
 
     def _choose(
         self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None, **extra: Any
     ) -> Kernel:
-        self.strength_, self.noise_ = settled_strength(self.strength), NOISE
+        self.strength_, self.noise_ = resolve_strength(self.strength), NOISE
         self.selection_: list[dict[str, float]] | None = None
         counts = class_counts(codes)
         can_tell = counts.size > 1 and np.median(counts) >= LABELS_TO_CHOOSE
@@ -283,9 +283,9 @@ class LDSU(KernelFeatures):
     def _rows_to_choose(self, codes: np.ndarray) -> np.ndarray:
         """The labelled rows, and others at random up to what the choice is made on."""
         rng = np.random.default_rng(self.random_state)
-        labelled = labelled_in_turn(codes, LABELLED_TO_CHOOSE, rng)
+        labelled = sample_labelled_balanced(codes, LABELLED_TO_CHOOSE, rng)
         every = np.flatnonzero(codes >= 0)
-        others = others_at_random(codes.size, every, max(0, ROWS_TO_CHOOSE - labelled.size), rng)
+        others = sample_others(codes.size, every, max(0, ROWS_TO_CHOOSE - labelled.size), rng)
         return np.sort(np.concatenate([labelled, others]))
 
     def _filtered_kernels(
@@ -358,7 +358,7 @@ class LDSU(KernelFeatures):
             relative=self.scaling == "relative",
             lam=float(self.lam),
             filter=self.filter,
-            strength=settled_strength(self.strength) if strength is None else strength,
+            strength=resolve_strength(self.strength) if strength is None else strength,
             n_components=n_components,
             min_anchors=min(self.min_anchors, n),
             n_landmarks=self.n_landmarks,
@@ -373,9 +373,9 @@ class LDSU(KernelFeatures):
         )
 
 
-def too_heavy(lam: float, strength: float | str) -> str | None:
+def reason_against_weight(lam: float, strength: float | str) -> str | None:
     """What to say where the graphs outweigh what numbers can hold; None where they do not."""
-    strength = settled_strength(strength)
+    strength = resolve_strength(strength)
     if max(1.0, lam) <= MOST_WEIGHT / max(1.0, strength):
         return None
     return (
@@ -384,6 +384,6 @@ def too_heavy(lam: float, strength: float | str) -> str | None:
     )
 
 
-def settled_strength(strength: float | str) -> float:
+def resolve_strength(strength: float | str) -> float:
     """A strength as it is where no labels choose it."""
     return STRENGTH if isinstance(strength, str) else float(strength)

@@ -38,7 +38,7 @@ from ldsu.graphs import class_laplacian, clique_grams, clique_grams_kernel, scal
 from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
 from ldsu.labels import UNLABELLED, class_counts, encode_labels
 from ldsu.methods import LDSU
-from ldsu.methods.ldsu import settled_strength, too_heavy
+from ldsu.methods.ldsu import reason_against_weight, resolve_strength
 from ldsu.model_selection._scoring import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
 from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
 from ldsu.solvers import (
@@ -49,13 +49,13 @@ from ldsu.solvers import (
     choose_anchors,
     class_projection,
     project,
-    settle_strength,
+    scaled_strength,
 )
 from ldsu.spectrum import (
     KernelBasis,
+    canonicalize_degenerate,
     fix_signs,
-    settle_degenerate,
-    settle_n_components,
+    resolve_n_components,
     symmetric_eigh,
 )
 
@@ -224,7 +224,7 @@ class FoldWork(Pieces):
 
     def _scaled_features(self, ldsu: LDSU) -> FoldFeatures | None:
         X, _, codes, classes = self._samples(ldsu)
-        if classes.size < 2 or too_heavy(ldsu.lam, ldsu.strength) or not solved_exactly(ldsu, X):
+        if classes.size < 2 or reason_against_weight(ldsu.lam, ldsu.strength) or not solved_exactly(ldsu, X):
             return None  # an ordinary fit says what is wrong, or solves it in another way
         settings = ldsu._settings(X.shape[0])
         Z = self._truncated(ldsu, settings) if settings.filter == "truncate" else self._smooth(ldsu, settings)
@@ -239,7 +239,7 @@ class FoldWork(Pieces):
         piece = self._kernel(ldsu)
         codes = self._samples(ldsu)[2]
         diagonal = piece.K.diagonal()
-        strength = settle_strength(settings, float(diagonal.mean()))
+        strength = scaled_strength(settings, float(diagonal.mean()))
         anchors = self._anchors(ldsu, settings)
         # Where no class has two labels L_w is zero, and lam multiplies the eigenvalues as strength does.
         pairs = bool(class_counts(codes).max() > 1)
@@ -273,11 +273,11 @@ class FoldWork(Pieces):
         def every_component() -> np.ndarray:
             mu, omega = self._decomposed(ldsu, settings, settings.lam)
             with self.stages("features"):
-                settle_degenerate(mu, omega, piece.basis.eigenvalues, piece.basis.rank)
+                canonicalize_degenerate(mu, omega, piece.basis.eigenvalues, piece.basis.rank)
                 return piece.K_all @ fix_signs(piece.basis.coefficients(omega))
 
         Z = self.once("truncated", (graph_key(ldsu), settings.lam), every_component)
-        return Z[:, : settle_n_components(settings.n_components, piece.basis.rank)]
+        return Z[:, : resolve_n_components(settings.n_components, piece.basis.rank)]
 
     def _samples(self, ldsu: LDSU) -> tuple[Any, Any, np.ndarray, np.ndarray]:
         """Training and test rows as `fit` and `transform` of `LDSU` read them, class numbers and classes."""
@@ -297,7 +297,7 @@ class FoldWork(Pieces):
         def make() -> KernelPiece:
             X, X_test, _, _ = self._samples(ldsu)
             with self.stages("kernel"):
-                kernel = ldsu._settle_kernel(X, ldsu.gamma_scale)
+                kernel = ldsu._resolve_kernel(X, ldsu.gamma_scale)
                 K = kernel.train_matrix(X)
                 K_all = np.vstack([K, kernel(X_test, kernel.support(X))])
             with self.stages("decompose kernel"):
@@ -395,9 +395,9 @@ def graph_key(ldsu: LDSU) -> tuple[Hashable, ...]:
 def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
     """What the features depend on, beside samples and labels, the most expensive parts first."""
     joint = None if ldsu.filter == "tikhonov" else ldsu.lam
-    product = rounded(ldsu.lam * settled_strength(ldsu.strength))
+    product = rounded(ldsu.lam * resolve_strength(ldsu.strength))
     count = type(ldsu.n_components).__name__  # 1 is one feature, 1.0 all of them
-    last = (ldsu.min_anchors, ldsu.lam, settled_strength(ldsu.strength), count, ldsu.n_components)
+    last = (ldsu.min_anchors, ldsu.lam, resolve_strength(ldsu.strength), count, ldsu.n_components)
     return (*graph_key(ldsu), joint, ldsu.filter, product, *last)
 
 

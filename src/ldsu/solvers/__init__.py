@@ -15,14 +15,14 @@ from ldsu.solvers._exact import (
     exact_memory,
     filtered_labelled_kernel,
     project,
-    settle_strength,
+    scaled_strength,
     solve_exact,
     spectral_directions,
 )
 from ldsu.solvers._expansion import KernelExpansion
 from ldsu.solvers._filters import FILTERS, SMOOTH_FILTERS
 from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, warn_of_residual
-from ldsu.solvers._landmarks import landmark_features, settle_n_directions
+from ldsu.solvers._landmarks import landmark_features, resolve_n_directions
 from ldsu.solvers._local_expansion import MOST_CONDITIONING, LocalExpansion, in_units
 from ldsu.solvers._precision import conditional, conditioning_sets, random_ranks, residual_factor
 from ldsu.solvers._sparse import (
@@ -83,9 +83,9 @@ __all__ = [
     "random_ranks",
     "reason_against",
     "residual_factor",
+    "resolve_n_directions",
     "rows_for_spread",
-    "settle_n_directions",
-    "settle_strength",
+    "scaled_strength",
     "solve_exact",
     "solve_sparse",
     "sparse_memory",

@@ -27,10 +27,10 @@ from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import (
     EPS,
     KernelBasis,
+    canonicalize_degenerate,
     fix_signs,
     numerical_rank,
-    settle_degenerate,
-    settle_n_components,
+    resolve_n_components,
 )
 
 # n x n arrays alive at the peak. Direct: K, M K with its LU factors in place, and one while the kernel is made.
@@ -45,7 +45,7 @@ TRIANGLE_BLOCKS = 6
 ASYMMETRY = 1e-8
 
 
-def road(settings: Settings, basis: KernelBasis | None) -> str:
+def algorithm(settings: Settings, basis: KernelBasis | None) -> str:
     """Which way to go: "direct" where no decomposition is needed and none is given, else "spectral"."""
     return "direct" if settings.filter == "tikhonov" and basis is None else "spectral"
 
@@ -53,7 +53,7 @@ def road(settings: Settings, basis: KernelBasis | None) -> str:
 def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: KernelBasis | None) -> int:
     """Bytes of this machine that the exact solver holds at its peak; of a GPU, only what comes back from it."""
     n = X.shape[0]
-    matrices = MATRICES[road(settings, basis)]
+    matrices = MATRICES[algorithm(settings, basis)]
     if settings.device.startswith("cuda"):
         matrices = MOVED_MATRICES if settings.cliques_in_kernel_space or scipy.sparse.issparse(X) else 0
     return 8 * n * (matrices * n + _columns(n, codes, settings))
@@ -62,7 +62,7 @@ def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Kernel
 def _columns(n: int, codes: np.ndarray, settings: Settings) -> int:
     """Numbers kept for each sample, beside n x n matrices."""
     if settings.filter == "truncate":
-        return settle_n_components(settings.n_components, n)
+        return resolve_n_components(settings.n_components, n)
     return 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
 
 
@@ -86,7 +86,7 @@ def solve_exact(
     if arrays.xp is not np:
         n = X.shape[0]
         require_memory(
-            8 * n * (DEVICE_MATRICES[road(settings, basis)] * n + _columns(n, codes, settings)),
+            8 * n * (DEVICE_MATRICES[algorithm(settings, basis)] * n + _columns(n, codes, settings)),
             f"The exact solver for {n} samples on device {settings.device!r}",
             "Use fewer samples, or device='cpu'.",
             arrays.free_memory(),
@@ -106,7 +106,7 @@ def solve_exact(
         graph = arrays.put_sparse(L)
     eps = kernel.precision(X)
     answer = None
-    if road(settings, basis) == "direct":
+    if algorithm(settings, basis) == "direct":
         answer = _direct(K, graph, codes, settings, eps, stages, arrays)
     if answer is None:
         if basis is None:
@@ -168,12 +168,12 @@ def spectral_directions(
     B = basis.coordinates
     if settings.filter == "truncate":
         mu, omega = arrays.eigh(S)
-        r = settle_n_components(settings.n_components, basis.rank)
-        settle_degenerate(mu, omega, basis.eigenvalues, r, arrays)
+        r = resolve_n_components(settings.n_components, basis.rank)
+        canonicalize_degenerate(mu, omega, basis.eigenvalues, r, arrays)
         return omega[:, :r], np.maximum(mu[:r], 0), None
     get = arrays.get
     diagonal = get(arrays.xp.einsum("ij,ij->i", B, B))
-    strength = settle_strength(settings, float(diagonal.mean()))
+    strength = scaled_strength(settings, float(diagonal.mean()))
     anchors = choose_anchors(
         codes, settings.min_anchors, lambda i: get(B @ B[i]), diagonal, lambda: get(B @ B.sum(axis=0)), eps=eps
     )
@@ -211,7 +211,7 @@ def _direct(
             codes, settings.min_anchors, lambda i: get(K[:, i]), diagonal, lambda: get(K.sum(axis=0)), eps=eps
         )
         MK = joint_dot(L, codes, settings.lam, K)
-        MK *= settle_strength(settings, float(diagonal.mean()))
+        MK *= scaled_strength(settings, float(diagonal.mean()))
         _add_identity(MK, arrays)
         at = arrays.put(anchors)
         C = arrays.zeros((n, anchors.size), "float64")
@@ -260,12 +260,12 @@ def anchor_features(
         raise ValueError(
             f"No feature is left: the kernel is zero, or strength = {settings.strength:.3g} damps all of it."
         )
-    r = settle_n_components(settings.n_components, rank)
+    r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(xp.flip(U, (1,))[:, :r], arrays)
     return C @ (U / arrays.put(np.sqrt(S))), S
 
 
-def settle_strength(settings: Settings, typical_diagonal: float) -> float:
+def scaled_strength(settings: Settings, typical_diagonal: float) -> float:
     """The filter's strength in the units of K: as given, or divided by K's mean diagonal."""
     return settings.strength / (typical_diagonal or 1.0) if settings.relative else settings.strength
 

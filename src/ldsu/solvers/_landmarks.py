@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ldsu._utils.arrays import Arrays
-from ldsu.labels import labelled_in_turn, others_at_random
+from ldsu.labels import sample_labelled_balanced, sample_others
 
 # Of the labelled points so many become landmarks, the classes in turn.
 MOST_LABELLED = 1000
@@ -21,14 +21,14 @@ NOISE = 2e-5
 LEAST_DIRECTIONS = 50
 
 
-def settle_n_landmarks(n_landmarks: int | None, n: int) -> int:
+def resolve_n_landmarks(n_landmarks: int | None, n: int) -> int:
     """How many landmarks to add to the labelled points: as given, or by the number n of samples."""
     if n_landmarks is not None:
         return min(n_landmarks, n)
     return int(np.clip(LANDMARK_BUDGET // n, LEAST_LANDMARKS, MOST_LANDMARKS))
 
 
-def settle_n_directions(n: int) -> int:
+def resolve_n_directions(n: int) -> int:
     """How many directions of the landmarks' features to keep: all of them for a few thousand samples, 50 for many."""
     return max(LEAST_DIRECTIONS, LANDMARK_BUDGET // n)
 
@@ -51,8 +51,8 @@ def choose_landmarks(codes: np.ndarray, n_added: int, rng: np.random.Generator) 
     n_labelled : int
         How many of them are labelled.
     """
-    labelled = labelled_in_turn(codes, MOST_LABELLED, rng)
-    added = others_at_random(codes.size, labelled, max(n_added, 0 if labelled.size else 1), rng)
+    labelled = sample_labelled_balanced(codes, MOST_LABELLED, rng)
+    added = sample_others(codes.size, labelled, max(n_added, 0 if labelled.size else 1), rng)
     return np.concatenate([labelled, added]), labelled.size
 
 

@@ -32,14 +32,14 @@ from ldsu.solvers._landmarks import (
     choose_landmarks,
     landmark_features,
     landmark_transform,
-    settle_n_directions,
-    settle_n_landmarks,
+    resolve_n_directions,
+    resolve_n_landmarks,
 )
 from ldsu.solvers._local_expansion import MOST_CONDITIONING, LocalExpansion, in_units
 from ldsu.solvers._precision import conditioning_sets, random_ranks, residual_factor
 from ldsu.solvers._sparse_spectrum import pairs_memory, reason_against_pairs, shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
-from ldsu.spectrum import fix_signs, settle_n_components, symmetric_eigh
+from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
 # A tolerance below this, or graphs that outweigh the kernel by more than this, need double precision.
 SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
@@ -84,7 +84,7 @@ def sparse_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Any) 
     n, d = X.shape
     m = min(int(np.sum(codes >= 0)), MOST_LABELLED)
     itemsize = 4 if working_precision(codes, settings) == "float32" else 8
-    landmarks = min(settle_n_landmarks(settings.n_landmarks, n) + m, settle_n_directions(n))
+    landmarks = min(resolve_n_landmarks(settings.n_landmarks, n) + m, resolve_n_directions(n))
     anchors = max(m, settings.min_anchors)
     copies = 2 * X.dtype.itemsize if scipy.sparse.issparse(X) else 0
     solving = 8 * CPU.columns * (os.cpu_count() or 1)
@@ -226,7 +226,7 @@ def tolerance(codes: np.ndarray, settings: Settings) -> Settings:
 
 def landmarks_of(codes: np.ndarray, settings: Settings) -> tuple[np.ndarray, int]:
     """Rows that become landmarks, by the samples' class numbers (n,), and how many of them are labelled."""
-    n_added = settle_n_landmarks(settings.n_landmarks, codes.size)
+    n_added = resolve_n_landmarks(settings.n_landmarks, codes.size)
     return choose_landmarks(codes, n_added, np.random.default_rng(settings.seed))
 
 
@@ -238,7 +238,7 @@ def anchors_among(landmarks: np.ndarray, m: int, settings: Settings) -> np.ndarr
 def landmark_directions(landmarks: Any, n: int, gamma: float, settings: Settings, arrays: Arrays) -> Any:
     """What makes kernel values at the landmarks (p x d) of n samples features of them: shape (p, q)."""
     noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
-    return landmark_transform(landmarks, gamma, noise, arrays)[:, -settle_n_directions(n) :]
+    return landmark_transform(landmarks, gamma, noise, arrays)[:, -resolve_n_directions(n) :]
 
 
 def sum_of_diagonals(weights: Any) -> float:
@@ -298,6 +298,6 @@ def _anchored_directions(Kt_AA: np.ndarray, settings: Settings, dtype: str) -> t
     rank = int(np.sum(known < S))
     if rank == 0:
         raise ValueError(f"No feature is left: strength = {settings.strength:.3g} damps all of the kernel.")
-    r = settle_n_components(settings.n_components, rank)
+    r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
     return U / np.sqrt(S), S

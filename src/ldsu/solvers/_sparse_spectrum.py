@@ -35,7 +35,7 @@ from sklearn.utils import gen_batches
 from ldsu.labels import class_counts
 from ldsu.solvers._conjugate import conjugate_gradients
 from ldsu.solvers._types import Settings
-from ldsu.spectrum import fix_signs, settle_n_components, symmetric_eigh
+from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
 if TYPE_CHECKING:
     from ldsu.solvers._joint_system import JointSystem
@@ -54,7 +54,7 @@ LEAST_PART = 1e-10
 
 def reason_against_pairs(n: int, settings: Settings) -> str | None:
     """Why the smallest pairs cannot be computed for n samples, as the end of a sentence; None where they can."""
-    r = settle_n_components(settings.n_components, n)
+    r = resolve_n_components(settings.n_components, n)
     if r > MOST_PAIRS:
         return (
             f"with filter='truncate' n_components={settings.n_components} comes to {r} features of {n} samples, "
@@ -185,7 +185,7 @@ def null_pairs(pencil: Pencil, component: np.ndarray, r: int) -> Any:
     """Features that are constant on each component of the graph: at most r, those of largest variance first.
 
     All have mu = 0, so that any rotation of them solves the problem. Taken are those that are uncorrelated, as
-    `spectrum.settle_degenerate` does.
+    `spectrum.canonicalize_degenerate` does.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def truncated_features(
     """
     arrays = system.arrays
     n = codes.shape[0]
-    r = settle_n_components(settings.n_components, n)
+    r = resolve_n_components(settings.n_components, n)
     pencil = Pencil.build(system, P, settings.max_iter)
     null = null_pairs(pencil, graph_components(arrays.get(members), codes, settings.lam), r)
     rng = np.random.default_rng(settings.seed)
@@ -377,7 +377,7 @@ def truncated_features(
 
 def pairs_memory(n: int, p: int, settings: Settings) -> int:
     """Bytes beside those of the sparse solver's system: the space with its restart, and a few blocks."""
-    r = settle_n_components(settings.n_components, n)
+    r = resolve_n_components(settings.n_components, n)
     return 8 * n * (2 * space_size(n, r, BLOCK) + 2 * p + 8 * BLOCK)
 
 

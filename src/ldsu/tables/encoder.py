@@ -173,7 +173,7 @@ class TableEncoder:
         if p or numeric:
             N = _number_matrix(table, numeric)
             names = [*(f"column {j + 1}" for j in range(p)), *(column.name for column in numeric)]
-            scaling, own_unit = _settle_scaling(N, scaling, own_unit, table.image_shape, names, notes)
+            scaling, own_unit = _resolve_scaling(N, scaling, own_unit, table.image_shape, names, notes)
             if scaling == "counts":
                 _require_counts(N, table)
                 counts = Words.learn_from_counts(_sparse(N))
@@ -390,7 +390,7 @@ def _require_counts(N: Any, table: Table) -> None:
         )
 
 
-def _settle_scaling(
+def _resolve_scaling(
     N: Any, scaling: str, own_unit: np.ndarray, image_shape: tuple[int, ...] | None, names: list[str], notes: list[str]
 ) -> tuple[Scaling, np.ndarray]:
     """How numbers are scaled, and which columns by themselves in any case."""

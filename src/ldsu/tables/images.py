@@ -86,7 +86,7 @@ def read_images(
     if labels is not None and column is not None and (n_missing := column.count(None)):
         notes.append(f"{_were(n_missing, 'image')} left unlabelled, having no label in the list.")
 
-    size, colour = _settle_size(folder, names, image_size)
+    size, colour = _resolve_size(folder, names, image_size)
     matrix, image_shape, more = _read_all(folder, names, size, colour, progress)
     frame = None
     if column is not None:
@@ -157,7 +157,7 @@ def _listed_labels(folder: Path, names: Sequence[str], labels: Iterable[FileLabe
     return column
 
 
-def _settle_size(
+def _resolve_size(
     folder: Path, names: Sequence[str], image_size: tuple[int, ...] | None
 ) -> tuple[tuple[int, int], bool | None]:
     """Height and width of all rows, and whether they are coloured; None: as the images are."""
