@@ -117,7 +117,7 @@ def measure(rows: Rows, key: str, labels: int, splits: list[Split]) -> None:
         few = few_labels(split, labels)
         n = few.size
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*far from everything")
+            warnings.filterwarnings("ignore", message=".*far from all training rows")
             model = LDSUClassifier(LDSU(kernel=SETS[key].kernel)).fit(split.X_train, few)
         probabilities = model.predict_proba(split.X_test)
         answers = {OURS: (model.classes_, probabilities)}

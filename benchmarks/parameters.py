@@ -33,7 +33,7 @@ from ldsu.bench.protocol import label_order
 from ldsu.datasets import bag_of_words, load
 from ldsu.kernels import Kernel, median_gamma
 from ldsu.methods._leave_one_out import NOISES, accuracy, choose, leave_one_out, log_likelihoods
-from ldsu.methods.ldsu import GAMMA_SCALE, NOISE, STRENGTH, TRIED
+from ldsu.methods.ldsu import CANDIDATES, GAMMA_SCALE, NOISE, STRENGTH
 from ldsu.solvers import filtered_labelled_kernel
 
 # Name, preprocessing, rows, kernel, labels a class.
@@ -268,7 +268,7 @@ def selection(half: Half, few: np.ndarray) -> Iterator[tuple[str, float]]:
     test: dict[tuple[int, float], float] = {}
     criteria: dict[str, dict[tuple[int, float], float]] = defaultdict(dict)
     kernels = []
-    for number, (gamma_scale, strength) in enumerate(TRIED):
+    for number, (gamma_scale, strength) in enumerate(CANDIDATES):
         setting = {"gamma_scale": gamma_scale, "strength": strength}
         X_train, X_test, _ = half.view(gamma_scale)
         _, features = fit(half, few, setting)
@@ -298,7 +298,7 @@ def selection(half: Half, few: np.ndarray) -> Iterator[tuple[str, float]]:
     for name, values in criteria.items():
         yield name, test[max(values, key=values.__getitem__)]
     if not one_each:
-        trusted = [i for i, (_, strength) in enumerate(TRIED) if strength >= STRENGTH]
+        trusted = [i for i, (_, strength) in enumerate(CANDIDATES) if strength >= STRENGTH]
         first = choose(kernels, codes, trusted)[0]
         yield SHIPPED, test[first.number, first.noise]
 
@@ -471,7 +471,7 @@ def main() -> None:
     parser.add_argument("--plots", type=Path, help="draw parameters-*.svg into this folder (needs matplotlib)")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", message=".*lie far from everything")
+    warnings.filterwarnings("ignore", message=".*lie far from all training rows")
     sets = TINY_SETS if options.tiny else {title: SETS[title] for title in options.sets}
     names = TINY_FACTORS if options.tiny else tuple(options.factors)
     rows = Rows("parameters")

@@ -92,7 +92,7 @@ def halves(name: str, preprocessing: str | None, rows: int | None, split: int) -
 def ours(**settings: Any) -> Callable[[Task], Answer]:
     def answer(task: Task) -> Answer:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*far from everything")
+            warnings.filterwarnings("ignore", message=".*far from all training rows")
             model = LDSUClassifier(**settings).fit(task.X, task.few)
             labels = model.predict(task.X_new)
         confidence = model.confidence(task.X_new)

@@ -30,7 +30,7 @@ from rows import RESULTS, Rows, load
 from ldsu._utils.stages import watching
 from ldsu.dask import LDSU
 from ldsu.dask.cluster import Cluster as ClusterOf
-from ldsu.dask.gang import Peers, exchange_of, together
+from ldsu.dask.gang import Peers, exchange_of, run_group
 
 CLASSES = 7
 PART = 250_000
@@ -72,7 +72,7 @@ def _bytes_sent_by(dask_worker: Worker) -> int:
 def letter_milliseconds(client: Client, workers: int) -> float:
     """How long a small array takes from one worker to another, from sums over all of them."""
     cluster = ClusterOf(client)
-    futures = together(cluster, "sums", add_up, [[]] * workers, [(SUMS,)] * workers)
+    futures = run_group(cluster, "sums", add_up, [[]] * workers, [(SUMS,)] * workers)
     return max(cluster.collect(futures)) / SUMS / (2 * np.ceil(np.log2(workers))) * 1e3
 
 

@@ -5,7 +5,7 @@ no code with the library: a test compares the fast implementation with the one h
 (n <= 200). Clarity comes before speed throughout.
 
 Conventions: rows are samples; ``codes`` is an integer array with -1 for unlabelled and 0..c-1 for the
-classes; H = I - 1 1^T / k is the centring matrix. Eigenvectors are defined up to sign, and up to a rotation
+classes; H = I - 1 1^T / k is the centering matrix. Eigenvectors are defined up to sign, and up to a rotation
 where eigenvalues are equal: compare projectors, Gram matrices or absolute values.
 """
 
@@ -21,7 +21,7 @@ def _symmetric(A):
     return 0.5 * (A + A.T)
 
 
-def _centring(k):
+def _centering(k):
     """H = I - 1 1^T / k."""
     return np.eye(k) - np.ones((k, k)) / k
 
@@ -46,7 +46,7 @@ def _nearest_others(D2, i, k):
     """The k indices j != i with the smallest D2[i, j], ties by lower index."""
     others = [j for j in range(D2.shape[0]) if j != i]
     if k > len(others):
-        raise ValueError(f"{k} neighbours asked for, only {len(others)} other points")
+        raise ValueError(f"{k} neighbors asked for, only {len(others)} other points")
     return sorted(others, key=lambda j: (D2[i, j], j))[:k]
 
 
@@ -158,16 +158,16 @@ def class_laplacian(codes):
 
 
 def clique_gram(X, idx):
-    """G = H X_c X_c^T H (k x k), X_c = X[idx] with samples in rows: the centred Gram matrix of a clique."""
+    """G = H X_c X_c^T H (k x k), X_c = X[idx] with samples in rows: the centered Gram matrix of a clique."""
     Xc = np.asarray(X, dtype=np.float64)[idx]
-    H = _centring(len(idx))
+    H = _centering(len(idx))
     return (H @ Xc) @ (H @ Xc).T
 
 
 def clique_gram_kernel(K, idx):
-    """G = H K[idx, idx] H (k x k): the centred Gram matrix of a clique in kernel space."""
+    """G = H K[idx, idx] H (k x k): the centered Gram matrix of a clique in kernel space."""
     Kc = np.asarray(K, dtype=np.float64)[np.ix_(idx, idx)]
-    H = _centring(len(idx))
+    H = _centering(len(idx))
     return H @ Kc @ H
 
 
@@ -176,7 +176,7 @@ def clique_laplacian(grams, cliques, theta, n):
     L = np.zeros((n, n))
     for G, idx in zip(grams, cliques, strict=True):
         k = len(idx)
-        H = _centring(k)
+        H = _centering(k)
         S = np.zeros((n, k))
         for q, p in enumerate(idx):
             S[p, q] = 1.0
@@ -491,10 +491,10 @@ def enfs_prox(Ws, alpha, beta):
     return U
 
 
-def enfs_minimise(X, Y, alpha, beta, rtol=1e-12, window=100, max_iter=200_000):
+def enfs_minimize(X, Y, alpha, beta, rtol=1e-12, window=100, max_iter=200_000):
     """argmin over (W_1, b_1), (W_2, b_2) of `enfs_objective`, by FISTA with restarts.
 
-    With the columns of X centred (which only moves the unpenalised intercepts) the Hessian of either loss is
+    With the columns of X centered (which only moves the unpenalised intercepts) the Hessian of either loss is
     at most 2 [X 1]^T [X 1] = diag(2 X^T X, 2 m), so 1 / (2 sigma_max(X)^2) and 1 / (2 m) are safe steps for W
     and b. Momentum restarts whenever the objective rises. Stops when the lowest objective has fallen by less
     than rtol (relative) over ``window`` iterations.

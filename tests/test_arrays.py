@@ -301,7 +301,7 @@ def test_nearest_does_not_depend_on_the_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("k", [0, 1, 5, 89])
-def test_neighbours_in_the_kernel_space_are_those_of_numpy(k, monkeypatch):
+def test_neighbors_in_the_kernel_space_are_those_of_numpy(k, monkeypatch):
     X = rows("plain", "float64")
     K = (X @ X.T + 1) ** 2
     np.testing.assert_array_equal(nearest_by_kernel(torch.as_tensor(K), k, torch).numpy(), kernel_neighbors(K, k)[1])

@@ -79,7 +79,7 @@ def test_one_label_a_class_is_not_called_a_regression_problem(recwarn):
     assert not [w for w in recwarn if "regression" in str(w.message)]
 
 
-def test_classifier_is_its_steps_and_standardisation(digits):
+def test_classifier_is_its_steps_and_standardization(digits):
     X, y = digits
     model = LDSUClassifier(KPCA(20), RidgeClassifier(alpha=0.5)).fit(X, y)
     Z = KPCA(20).fit(X).transform(X)
@@ -91,7 +91,7 @@ def test_classifier_is_its_steps_and_standardisation(digits):
     np.testing.assert_array_equal(model.predict(X), expected.argmax(axis=1))
 
 
-def test_standardising_changes_no_ranking_and_improves_decisions(split_digits):
+def test_standardizing_changes_no_ranking_and_improves_decisions(split_digits):
     X, y, X_new, y_new = split_digits
     accuracy = {True: [], False: []}
     for seed in range(5):
@@ -105,12 +105,12 @@ def test_standardising_changes_no_ranking_and_improves_decisions(split_digits):
     assert np.mean(accuracy[True]) > np.mean(accuracy[False]) + 0.05
 
 
-def test_auto_standardises_where_labels_are_few():
+def test_auto_standardizes_where_labels_are_few():
     X, y = load_digits(return_X_y=True)
     X, y = X[:600], y[:600]
     binary = np.where(few_labels(y, 3) < 0, -1, y % 2)
     cases = {
-        "three labels a class": (few_labels(y, 3), True),
+        "three labels per class": (few_labels(y, 3), True),
         "ten labels a class": (few_labels(y, 10), True),
         "twenty labels a class": (few_labels(y, 20), False),
         "two classes": (binary, True),
@@ -145,7 +145,7 @@ def test_two_classes_give_one_score_and_predict_follows_its_sign(digits):
 def test_scores_that_are_not_one_for_each_class_are_refused(digits):
     X, y = digits
     three = np.where(y > 2, -1, y)
-    with pytest.raises(ValueError, match="one for each class against the rest"):
+    with pytest.raises(ValueError, match="requires one-vs-rest scores"):
         LDSUClassifier(classifier=SVC(kernel="linear", decision_function_shape="ovo")).fit(X, three)
 
 
@@ -192,7 +192,7 @@ def test_score_ignores_unlabelled_rows(digits):
     model = LDSUClassifier().fit(X, y)
     rows = y >= 0
     assert model.score(X, y) == np.mean(model.predict(X[rows]) == y[rows])
-    with pytest.raises(ValueError, match="nothing to score"):
+    with pytest.raises(ValueError, match="a score cannot be computed"):
         model.score(X, np.full(len(X), -1))
 
 
@@ -221,7 +221,7 @@ def test_refinement_is_ridge_regression_on_all_rows_with_their_predicted_labels(
     noise = model.features_.noise_
     alpha = noise * np.mean(np.sum(Z[known] ** 2, axis=1))
 
-    def standardised(scores):
+    def standardized(scores):
         if labels >= 20:
             return scores
         center = scores[~known].mean(axis=0)
@@ -229,9 +229,9 @@ def test_refinement_is_ridge_regression_on_all_rows_with_their_predicted_labels(
 
     fitted = RidgeClassifier(alpha=alpha).fit(Z[known], few[known])
     for _ in range(2):
-        targets = np.where(known, few, standardised(fitted.decision_function(Z)).argmax(axis=1))
+        targets = np.where(known, few, standardized(fitted.decision_function(Z)).argmax(axis=1))
         fitted = RidgeClassifier(alpha=alpha).fit(Z, targets, sample_weight=np.where(known, 1.0, noise / 10.0))
-    expected = standardised(fitted.decision_function(Z)).argmax(axis=1)
+    expected = standardized(fitted.decision_function(Z)).argmax(axis=1)
     np.testing.assert_array_equal(model.transduction_, np.where(known, few, expected))
 
 
@@ -287,7 +287,7 @@ def test_isolated_rows_are_counted_in_a_warning_and_get_equal_probabilities(spli
     X, y, X_new, _ = split_digits
     model = LDSUClassifier().fit(X, few_labels(y, 3))
     far = np.vstack([X_new[:3], X_new[:2] + 1e4])
-    with pytest.warns(UserWarning, match=r"2 row\(s\) lie far from everything"):
+    with pytest.warns(UserWarning, match=r"2 row\(s\) lie far from all training rows"):
         model.predict(far)
     probabilities = model.predict_proba(far)
     np.testing.assert_allclose(probabilities[3:], 0.1, atol=1e-5)

@@ -99,7 +99,8 @@ def test_without_the_extra_it_says_how_to_install_it(package, tmp_path):
     done = run("fit")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"The command line needs the extra cli ({package} is not installed). Install it with: pip install 'ldsu[cli]'\n"
+        f"The command line requires the extra 'cli' ({package} is not installed). "
+        "Install it with: pip install 'ldsu[cli]'\n"
     )
     done = run("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"ldsu {ldsu.__version__}\n", "")
@@ -108,7 +109,7 @@ def test_without_the_extra_it_says_how_to_install_it(package, tmp_path):
 def test_an_unknown_experiment_names_those_there_are(folder):
     result = call("bench", "run", "large")
     assert result.exit_code == 2
-    assert "There is no experiment large; ./experiments has small." in result.output
+    assert "Experiment large not found; ./experiments has small." in result.output
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_file_that_is_no_store_is_one_sentence(folder):
     Path("notes.txt").write_text("notes" * 1000)
     result = call("bench", "status", "small", "--store", "notes.txt")
     assert result.exit_code == 1
-    assert result.output == "Error: notes.txt is not a store of results: it is no SQLite database.\n"
+    assert result.output == "Error: notes.txt is not a results store: it is not an SQLite database.\n"
 
 
 def test_a_damaged_store_is_one_sentence(half_done):
@@ -266,7 +267,7 @@ def test_status_without_any_store_says_how_to_make_one(folder):
     result = call("bench", "status")
     assert result.exit_code == 2
     assert "ldsu bench run FILE" in result.output
-    assert "There is no store at runs/small.sqlite yet" in call("bench", "status", "small").output
+    assert "Store runs/small.sqlite does not exist" in call("bench", "status", "small").output
 
 
 def test_data_are_listed_and_fetched():
@@ -276,7 +277,7 @@ def test_data_are_listed_and_fetched():
     assert call("data", "fetch", "digits").output == "digits: 1,797 samples of 10 classes\n"
     unknown = call("data", "fetch", "digits", "numbers")
     assert unknown.exit_code == 2
-    assert "There is no data set 'numbers'" in unknown.output
+    assert "Unknown data set 'numbers'" in unknown.output
 
 
 def test_the_package_gives_what_it_lists_when_it_is_asked():

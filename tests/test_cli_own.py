@@ -83,8 +83,8 @@ def test_fit_says_what_it_will_do_and_what_it_did(folder):
     said = (folder / "fit.txt").read_text()
     assert "150 rows, 12 of them labelled in 'colour'" in said
     assert "blue 4, green 4, red 4" in said
-    assert "scaled by its own deviation" in said
-    assert "a column for each level; 3 levels" in said
+    assert "standardized" in said
+    assert "one-hot encoded; 3 levels" in said
     assert "rbf kernel, exact solver; " in said
     assert "leave-one-out accuracy on your labels: " in said
     assert "contains the training rows and is readable only by you" in said
@@ -141,8 +141,8 @@ def test_far_rows_and_unknown_levels_are_warned_of(here):
     write_csv("far.csv", [["1e6", "1e6", "round"], ["0", "0", "spiral"]], ("size", "weight", "shape"))
     done = call("predict", here / "things.ldsu", "far.csv", "-o", "out.csv")
     assert done.exit_code == 0
-    assert "1 row(s) have a value in 'shape' that no training row had" in done.output
-    assert "1 row(s) lie far from all training rows: their labels are guesses" in done.output
+    assert "1 row(s) have a value in 'shape' that is in no training row" in done.output
+    assert "1 row(s) are far from all training rows: their labels are unreliable" in done.output
     with Path("out.csv").open() as file:
         far = next(csv.DictReader(file))
     assert float(far["confidence"]) < 1e-3
@@ -162,7 +162,7 @@ def test_a_fit_that_expects_little_says_so(here):
     rng = np.random.default_rng(0)
     rows = [[*rng.normal(size=3).round(3), COLOURS[i % 2] if i < 30 else ""] for i in range(200)]
     write_csv("noise.csv", rows, ("a", "b", "c", "colour"))
-    assert "hardly better than guessing" in call("fit", "noise.csv", "--label", "colour", "-o", "n.ldsu").output
+    assert "hardly better than chance" in call("fit", "noise.csv", "--label", "colour", "-o", "n.ldsu").output
 
 
 def test_transform_writes_the_features_that_predict_rests_on(here):
@@ -177,7 +177,7 @@ def test_transform_writes_the_features_that_predict_rests_on(here):
 
 def test_inspect_shows_what_a_model_was_fitted_to(here):
     said = call("inspect", here / "things.ldsu").output
-    for words in ("things.csv", "blue 4, green 4, red 4", "a column for each level", "scikit-learn", "TableModel"):
+    for words in ("things.csv", "blue 4, green 4, red 4", "one-hot encoded", "scikit-learn", "TableModel"):
         assert words in said
     described = json.loads(call("inspect", here / "things.ldsu", "--json").output)
     assert described["about"]["rows"] == 150
@@ -227,13 +227,13 @@ def test_json_is_one_object_and_quiet_is_silence(here):
     ("arguments", "said"),
     [
         (["fit", "things.csv", "--label", "color", *NEW], "things.csv has no column 'color'. Did you mean 'colour'?"),
-        (["fit", "things.csv", *NEW], "does not say which column holds the labels"),
+        (["fit", "things.csv", *NEW], "does not name a label column"),
         (["fit", "nothing.csv", "--label", "y"], "nothing.csv"),
         (["fit", "bad.csv", "--label", "colour"], "bad.csv"),
         (["fit", "things.csv", "--label", "colour", "--number", "shape", *NEW], "line 2, column 'shape'"),
         (["fit", "things.csv", "--label", "colour", "--text", "shape", "--ignore", "shape", *NEW], "has two options"),
         (["fit", "things.csv", "--label", "colour", "-o", "things.csv", "--force"], "exists and is not a .ldsu file"),
-        (["predict", "things.ldsu", "new.csv", "-o", "out.xlsx"], "has no known ending"),
+        (["predict", "things.ldsu", "new.csv", "-o", "out.xlsx"], "has an unknown suffix"),
         (["predict", "things.ldsu", "new.csv", "--json"], "name a file for the rows"),
         (["predict", "things.csv", "new.csv"], "is not an ldsu model"),
         (["predict", "new.csv", "things.ldsu"], "Give the model first: ldsu predict things.ldsu new.csv"),
@@ -247,7 +247,7 @@ def test_json_is_one_object_and_quiet_is_silence(here):
         (["predict", "things.ldsu", "new.csv", "--keep", "sizee"], "Did you mean 'size'?"),
         (["predict", "things.ldsu", "new.csv", "-o", "new.csv", "--force"], "is an input of this command"),
         (["export", "things.ldsu", "-o", "things.ldsu", "--force"], "is an input of this command"),
-        (["fit", "things.csv", "--label", "colour", "--ignore", "colour", *NEW], "is the column of labels"),
+        (["fit", "things.csv", "--label", "colour", "--ignore", "colour", *NEW], "is the label column"),
         (["predict", "nothing.ldsu", "new.csv"], "nothing.ldsu"),
         (["inspect", "new.csv"], "is not an ldsu model"),
         (["export", "new.csv", "-o", "x.onnx"], "is not an ldsu model"),
@@ -424,7 +424,7 @@ def test_inspect_refuses_a_column_of_no_kind_in_a_sentence(here):
     write_container("bad.ldsu", record, arrays)
     done = call("inspect", "bad.ldsu")
     assert done.exit_code == 1
-    assert "bad.ldsu is not a sound model" in done.output
+    assert "bad.ldsu is not a valid model" in done.output
 
 
 def test_a_table_with_more_texts_than_a_model_file_holds_is_refused_before_the_fit(here, monkeypatch):
@@ -522,7 +522,7 @@ def check_that_a_comparison_is_continued_or_replaced(here, out):
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.suffix != ".sqlite"}
     refused = call(*other)
     assert refused.exit_code == 2
-    assert f"Error: {out / 'data.npz'} exists and is not of this comparison." in refused.output
+    assert f"Error: {out / 'data.npz'} exists and does not belong to this comparison." in refused.output
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.suffix != ".sqlite"} == before
     done = call(*other, "--force")
     assert done.exit_code == 0, done.output
@@ -535,7 +535,7 @@ def test_compare_whose_store_is_deleted_says_so_and_writes_no_report(here, monke
     monkeypatch.setattr("ldsu.bench.runner._Session.compute", lambda session, *_: session.store.path.unlink())
     done = call("compare", here / "things.csv", "--label", "colour", "--out", "c", "--quiet")
     assert done.exit_code == 1
-    assert done.stderr.startswith("Error: The store comparison.sqlite was deleted or replaced while it was in use")
+    assert done.stderr.startswith("Error: The store comparison.sqlite was deleted or replaced while in use")
     assert len(done.stderr.splitlines()) == 1
     assert not (here / "c" / "index.html").exists()
 

@@ -139,7 +139,7 @@ def test_blocks_too_large_for_a_worker_are_transformed_slice_by_slice(length, ne
     model = on_cluster.LDSU(**QUICK, neighbor_search=neighbor_search).fit(in_blocks(X, 300), y)
     expected = model.transform(X[:40])
     whole = model.feature_map_.rows_at_a_time()
-    monkeypatch.setattr(expansion, "NEIGHBOURS_SHARE", expansion.NEIGHBOURS_SHARE * 7.01 / whole)
+    monkeypatch.setattr(expansion, "NEIGHBORS_SHARE", expansion.NEIGHBORS_SHARE * 7.01 / whole)
     assert model.feature_map_.rows_at_a_time() == 7
     # Of an unknown length 300 rows are expected, and of 43 slices some are empty.
     lazy = da.from_delayed(dask.delayed(X[:40]), shape=(length, 6), dtype=float)
@@ -217,10 +217,10 @@ def test_few_rows_are_fitted_on_the_client(client):
         (lambda X: np.where(X > 4, np.nan, X), {}, "NaN or infinity"),
         (lambda X: X * 1e200, {}, "square does not fit"),
         (lambda X: X[:, 0], {}, "2 dimensions"),
-        (lambda X: X.astype(str), {}, "features|no numbers|could not convert"),
+        (lambda X: X.astype(str), {}, "features|not numbers|could not convert"),
         (lambda X: X, {"filter": "truncate", "n_components": 5}, "filter='tikhonov'"),
         (lambda X: X, {"kernel": "linear"}, "kernel='rbf'"),
-        (lambda X: X, {"solver": "exact"}, "all samples in one place"),
+        (lambda X: X, {"solver": "exact"}, "all samples on one machine"),
         (lambda X: X, {"device": "torch"}, "device='torch'"),
         (lambda X: X[:-1], {}, "rows but y has"),
     ],
@@ -241,38 +241,38 @@ def test_without_a_client_it_says_how_to_make_one():
         "try:\n    LDSU().fit(da.ones((10, 2)))\nexcept ValueError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert "There is no Dask client. Make one first" in done.stdout, done.stderr
+    assert "There is no Dask client. Create one first" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("m", [0, 3, 8])
-def test_rows_cut_at_the_border_have_the_product_of_the_whole(m):
+def test_rows_split_at_the_halo_have_the_product_of_the_whole(m):
     rng = np.random.default_rng(0)
     A = scipy.sparse.random_array((6, 8), density=0.2, rng=rng, format="csr")
     V = rng.standard_normal((8, 4))
     scale = rng.uniform(1, 2, 8)
-    some = partitioned.SomeRows.of(A, m, scale)
+    rows = partitioned.SplitRows.split(A, m, scale)
     A = A @ scipy.sparse.diags_array(scale)
-    assert some.far.shape[0] == np.count_nonzero(A.toarray()[:, m:].any(axis=1))
-    np.testing.assert_allclose(some.times(V[:m], V[m:]), A @ V, atol=1e-14)
+    assert rows.halo.shape[0] == np.count_nonzero(A.toarray()[:, m:].any(axis=1))
+    np.testing.assert_allclose(rows.matmul(V[:m], V[m:]), A @ V, atol=1e-14)
     U = rng.standard_normal((6, 4))
-    np.testing.assert_allclose(np.vstack(some.transposed_times(U)), A.T @ U, atol=1e-14)
+    np.testing.assert_allclose(np.vstack(rows.transposed_matmul(U)), A.T @ U, atol=1e-14)
 
 
 def test_as_many_columns_are_solved_at_a_time_as_fit_a_worker():
-    def columns(rows, gib, total=1000, beyond=0):
-        column = partitioned.column_bytes(rows, beyond, beyond, "float32")
+    def columns(rows, gib, total=1000, n_halo=0):
+        column = partitioned.column_bytes(rows, n_halo, n_halo, "float32")
         cluster = SimpleNamespace(memory=lambda: int(gib * 2**30))
         return partitioned.columns_at_a_time(total, column, rows, 300 * rows, cluster)
 
     assert columns(2_500_000, 3) == 16
-    assert columns(2_500_000, 3, beyond=1_000_000) == 8
+    assert columns(2_500_000, 3, n_halo=1_000_000) == 8
     assert columns(2_500_000, 3, total=71) == 16
     assert columns(2_500_000, 6) > 2 * columns(2_500_000, 3)
-    assert columns(1000, 3) == partitioned.MOST_COLUMNS
+    assert columns(1000, 3) == partitioned.MAX_COLUMNS
     assert columns(1000, 3, total=71) == 36  # as even as multiples allow
     assert columns(1000, 3, total=5) == 8
     with pytest.raises(
-        MemoryError, match=r"5,000,000 rows a thread.* needs about 2\.[0-9] GiB, but 2\.0 GiB.*more memory"
+        MemoryError, match=r"5,000,000 rows per thread.* needs about 2\.[0-9] GiB, but 2\.0 GiB.*more memory"
     ):
         columns(5_000_000, 2)
 
@@ -339,11 +339,11 @@ def test_room_is_made_for_large_tasks_and_no_more_than_they_need(client):
         held = client.run(lambda dask_worker: sum(key.startswith("ldsu-made") for key in dask_worker.data.fast))
         return sum(held.values())
 
-    cluster.make_room(2**20)
+    cluster.free_memory(2**20)
     assert in_memory() == 12
-    cluster.make_room(int(FILLED_SHARE * 2 * GIB) - 20 * 2**20)
+    cluster.free_memory(int(FILLED_SHARE * 2 * GIB) - 20 * 2**20)
     assert in_memory() == 4  # two in each worker
-    cluster.make_room(2 * GIB)
+    cluster.free_memory(2 * GIB)
     assert in_memory() == 0
     assert [values[-1] for values in cluster.collect(made)] == list(range(12))
 
@@ -470,33 +470,33 @@ def lose_all_results(cluster, client):
     os.kill(pid, signal.SIGKILL)
 
 
-def test_what_is_given_outlives_the_worker_that_has_it():
+def test_a_value_of_the_client_outlives_the_worker_that_has_it():
     with start(1) as cluster, distributed.Client(cluster) as client:
         there = Cluster()
         drawn = there.submit("drawn", os.urandom, 8)
         value = there.collect([drawn])[0]
-        fixed = there.give("fixed", value)
+        fixed = there.put("fixed", value)
         there.wait([fixed])
         lose_all_results(cluster, client)
         there.wait([there.submit("size", len, one) for one in (drawn, fixed)])
-        drawn_again, given_again = there.collect([drawn, fixed])
+        drawn_again, fixed_again = there.collect([drawn, fixed])
         assert drawn_again != value
-        assert given_again == value
+        assert fixed_again == value
 
 
 def test_landmarks_and_cells_that_would_come_back_otherwise_are_not_computed_again(monkeypatch):
-    make_landmarks, centres = pieces.make_landmarks, shards._centres
+    make_landmarks, centers = pieces.make_landmarks, shards._centers
 
-    def landmarks_with_signs_of_the_moment(*arguments):
+    def landmarks_with_random_signs(*arguments):
         found = make_landmarks(*arguments)
         signs = np.random.default_rng().choice([-1, 1], found.transform.shape[1])
         return pieces.Landmarks(found.points, found.transform * signs, found.gamma)
 
-    def centres_of_the_moment(some, n, rng):
-        return centres(some, n, np.random.default_rng())
+    def random_centers(some, n, rng):
+        return centers(some, n, np.random.default_rng())
 
-    monkeypatch.setattr(pieces, "make_landmarks", landmarks_with_signs_of_the_moment)
-    monkeypatch.setattr(shards, "_centres", centres_of_the_moment)
+    monkeypatch.setattr(pieces, "make_landmarks", landmarks_with_random_signs)
+    monkeypatch.setattr(shards, "_centers", random_centers)
     X, y = blobs()
     with start(1) as cluster, distributed.Client(cluster) as client:
         model = on_cluster.LDSU(**QUICK).fit(in_blocks(X), y)
@@ -546,10 +546,10 @@ def test_sums_of_rows_wrap_on_workers_as_on_the_client():
         assert shards.sum_up(summaries) == shards.every_row_once(count)
 
 
-def test_a_border_that_comes_back_otherwise_is_refused():
-    border = partitioned.Border([np.array([], dtype=np.int64), np.array([3, 5])])
+def test_a_halo_that_is_recomputed_differently_is_refused():
+    halo = partitioned.Halo([np.array([], dtype=np.int64), np.array([3, 5])])
     with pytest.raises(on_cluster.ClusterError, match="not the same, or not in the same order"):
-        partitioned.scaled((None, border, None), None, [], [], [], fingerprint([np.array([3, 6])]))
+        partitioned.scaled((None, halo, None), None, [], [], [], fingerprint([np.array([3, 6])]))
 
 
 def test_a_source_that_reads_otherwise_after_a_worker_died_ends_in_one_sentence():
@@ -563,7 +563,7 @@ def test_a_source_that_reads_otherwise_after_a_worker_died_ends_in_one_sentence(
     with start(1) as cluster, distributed.Client(cluster) as client:
         model = on_cluster.LDSU(**QUICK).fit(source, y)
         lose_all_results(cluster, client)
-        with pytest.raises(on_cluster.ClusterError, match="now that they are read again"):
+        with pytest.raises(on_cluster.ClusterError, match="after reading them again"):
             model.transform(X[:100])
 
 
@@ -623,10 +623,10 @@ def test_a_scheduler_that_is_gone_is_one_sentence_and_nothing_is_saved(tmp_path)
 @pytest.mark.parametrize("error", [distributed.comm.CommClosedError, ConnectionRefusedError])
 def test_a_lost_connection_is_one_sentence_before_the_client_knows(error, client):
     cluster = Cluster(client)
-    cluster.during("search")
-    with pytest.raises(on_cluster.ClusterError, match="scheduler was lost during 'search'"), cluster.translated():
+    cluster.set_stage("search")
+    with pytest.raises(on_cluster.ClusterError, match="scheduler was lost during 'search'"), cluster.translate_errors():
         raise error("closed")
-    with pytest.raises(FileNotFoundError), cluster.translated():
+    with pytest.raises(FileNotFoundError), cluster.translate_errors():
         raise FileNotFoundError("part0.parquet")
     assert client.status == "running"
 

@@ -1,4 +1,4 @@
-"""Tasks that speak with each other: what they send arrives, sums are of all, and a lost worker changes nothing."""
+"""Task groups: messages arrive, sums are over all members, and a lost worker changes nothing."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 
 from ldsu.dask import gang  # noqa: E402
 from ldsu.dask.cluster import Cluster, ClusterError  # noqa: E402
-from ldsu.dask.gang import Exchange, Peers, PeersGone, Stamp, together  # noqa: E402
+from ldsu.dask.gang import Exchange, Peers, PeersGone, Tag, run_group  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def numbers(cluster, count):
 
 
 def around_and_sum(peers, own, factor):
-    """What the one before has, and the sum over all; some letters are large."""
+    """The value of the previous member, and the sum over all; some messages are large."""
     following = (peers.number + 1) % peers.size
     peers.send(following, "around", np.full(300_000, own))
     before = peers.receive((peers.number - 1) % peers.size, "around")
@@ -44,16 +44,16 @@ def around_and_sum(peers, own, factor):
 
 
 @pytest.mark.parametrize("members", [1, 3, 7])
-def test_letters_arrive_and_sums_are_of_all_even_with_more_members_than_threads(members, cluster):
-    futures = together(cluster, "ring", around_and_sum, numbers(cluster, members), [(2.0,)] * members)
+def test_messages_arrive_and_sums_are_of_all_even_with_more_members_than_threads(members, cluster):
+    futures = run_group(cluster, "ring", around_and_sum, numbers(cluster, members), [(2.0,)] * members)
     total = [members * (members - 1.0), 2.0 * members]
     assert cluster.collect(futures) == [(float((a - 1) % members), total) for a in range(members)]
 
 
 def many_sums(peers, own, rounds, folder):
-    """Adds up again and again; tells where it runs, and how often."""
+    """Sums repeatedly; records where it runs, and how often."""
     with open(os.path.join(folder, f"{peers.number}-{os.getpid()}"), "a") as file:
-        file.write("begun\n")
+        file.write("started\n")
     value = np.array([own])
     for _ in range(rounds):
         time.sleep(0.01)
@@ -61,7 +61,7 @@ def many_sums(peers, own, rounds, folder):
     return float(value[0])
 
 
-def test_a_worker_killed_while_members_speak_changes_nothing(cluster, processes, tmp_path):
+def test_a_worker_killed_while_members_exchange_messages_changes_nothing(cluster, processes, tmp_path):
     inputs, constants = numbers(cluster, 3), [(150, str(tmp_path))] * 3
     killed = []
 
@@ -75,14 +75,14 @@ def test_a_worker_killed_while_members_speak_changes_nothing(cluster, processes,
 
     thread = threading.Thread(target=kill)
     thread.start()
-    futures = together(cluster, "sums", many_sums, inputs, constants)
+    futures = run_group(cluster, "sums", many_sums, inputs, constants)
     thread.join()
     assert cluster.collect(futures) == [1.0, 1.0, 1.0]
-    assert len(list(tmp_path.iterdir())) > 3  # members began again
+    assert len(list(tmp_path.iterdir())) > 3  # members started again
 
 
 def test_a_result_lost_afterwards_is_computed_again(cluster, processes, tmp_path):
-    futures = together(cluster, "sums", many_sums, numbers(cluster, 3), [(3, str(tmp_path))] * 3)
+    futures = run_group(cluster, "sums", many_sums, numbers(cluster, 3), [(3, str(tmp_path))] * 3)
     assert len(list(tmp_path.iterdir())) == 3
     doubled = [cluster.submit("double", float.__mul__, one, 2.0) for one in futures]
     cluster.wait(doubled)
@@ -93,7 +93,7 @@ def test_a_result_lost_afterwards_is_computed_again(cluster, processes, tmp_path
     while victim in cluster.workers():
         time.sleep(0.05)
     assert cluster.collect(doubled) == [2.0, 2.0, 2.0]
-    assert len(list(tmp_path.iterdir())) > 3  # all members began again
+    assert len(list(tmp_path.iterdir())) > 3  # all members started again
 
 
 def lost(peers):
@@ -101,8 +101,8 @@ def lost(peers):
 
 
 def test_members_that_are_lost_in_every_run_are_one_sentence(cluster):
-    with pytest.raises(ClusterError, match=r"In each of 8 runs of 'ldsu-lost-.*' a worker was lost.*more memory"):
-        together(cluster, "lost", lost, [[], []], [(), ()])
+    with pytest.raises(ClusterError, match=r"A worker was lost in each of 8 runs of 'ldsu-lost-.*', .*more memory"):
+        run_group(cluster, "lost", lost, [[], []], [(), ()])
 
 
 def failing(peers):
@@ -113,7 +113,7 @@ def failing(peers):
 
 def test_the_error_of_a_member_is_raised(cluster):
     with pytest.raises(ValueError, match="this is wrong"):
-        together(cluster, "failing", failing, [[], []], [(), ()])
+        run_group(cluster, "failing", failing, [[], []], [(), ()])
 
 
 class FakeWorker:
@@ -123,24 +123,24 @@ class FakeWorker:
         self.handlers = {}
 
 
-def test_letters_for_a_member_that_has_left_are_refused():
+def test_messages_for_a_member_that_has_left_are_refused():
     exchange = Exchange(FakeWorker())
-    stamp = Stamp(0, "sum", 0)
-    assert not exchange.put("box", stamp, 5)
-    exchange.begin("box")
-    assert exchange.put("box", stamp, 5)
-    assert exchange.take("box", stamp, 0.0) == (True, 5)
-    assert exchange.take("box", stamp, 0.0) == (False, None)
-    exchange.end("box")
-    assert not exchange.put("box", stamp, 5)
+    tag = Tag(0, "sum", 0)
+    assert not exchange.put("mailbox", tag, 5)
+    exchange.open("mailbox")
+    assert exchange.put("mailbox", tag, 5)
+    assert exchange.take("mailbox", tag, 0.0) == (True, 5)
+    assert exchange.take("mailbox", tag, 0.0) == (False, None)
+    exchange.close("mailbox")
+    assert not exchange.put("mailbox", tag, 5)
 
 
-def test_a_member_that_waits_for_nobody_or_for_no_one_stops(monkeypatch):
-    monkeypatch.setattr(gang, "LOOK_SECONDS", 0.01)
+def test_a_member_stops_when_its_peer_has_left_or_its_result_is_not_needed(monkeypatch):
+    monkeypatch.setattr(gang, "POLL_SECONDS", 0.01)
     exchange = Exchange(FakeWorker())
-    exchange.begin("own")
+    exchange.open("own")
     peers = Peers(exchange, 0, ["here", "here"], ["own", "other"], lambda: True)
     with pytest.raises(PeersGone, match="Member 1 has left"):
         peers.receive(1, "sum")
-    with pytest.raises(gang.Unwanted):
+    with pytest.raises(gang.Cancelled):
         Peers(exchange, 0, ["here", "here"], ["own", "other"], lambda: False).receive(1, "sum")

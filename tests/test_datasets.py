@@ -95,9 +95,9 @@ def test_converted_file_has_the_published_content(name, recwarn, data_folder):
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"no data set 'ups'\. There are usps, coil20"):
+    with pytest.raises(ValueError, match=r"no data set 'ups'\. Available: usps, coil20"):
         load("ups")
-    with pytest.raises(ValueError, match=r"digits has no preprocessing 'log'\. It has none"):
+    with pytest.raises(ValueError, match=r"digits has no preprocessing 'log'\. Available: none"):
         load("digits", preprocessing="log")
 
 
@@ -194,8 +194,8 @@ GOOD_X, GOOD_Y = np.arange(6.0).reshape(2, 3), np.array([0, 1])
 @pytest.mark.parametrize(
     ("X", "y", "more", "reason"),
     [
-        (GOOD_X.astype(str), GOOD_Y, {}, "type <U32, not a table of numbers"),
-        (GOOD_X * 1j, GOOD_Y, {}, "type complex128, not a table"),
+        (GOOD_X.astype(str), GOOD_Y, {}, "type <U32, not a matrix of numbers"),
+        (GOOD_X * 1j, GOOD_Y, {}, "type complex128, not a matrix"),
         (GOOD_X[:, 0], GOOD_Y, {}, r"shape \(2,\)"),
         (GOOD_X[:, None], GOOD_Y, {}, r"shape \(2, 1, 3\)"),
         (GOOD_X[:, :0], GOOD_Y, {}, r"shape \(2, 0\)"),
@@ -204,17 +204,17 @@ GOOD_X, GOOD_Y = np.arange(6.0).reshape(2, 3), np.array([0, 1])
         (np.where(GOOD_X > 4, np.inf, GOOD_X), GOOD_Y, {}, "not all finite"),
         (-np.inf * (GOOD_X + 1), GOOD_Y, {}, "not all finite"),
         (GOOD_X * 1e300, GOOD_Y, {}, "not all finite"),
-        (GOOD_X, np.array([0.9, 1.9]), {}, "labels are not whole numbers: 0.9"),
-        (GOOD_X, np.array([0, np.nan]), {}, "labels are not whole numbers: nan"),
-        (GOOD_X, np.array([0, 1e300]), {}, "labels are not whole numbers: 1e"),
+        (GOOD_X, np.array([0.9, 1.9]), {}, "labels are not integers, such as 0.9"),
+        (GOOD_X, np.array([0, np.nan]), {}, "labels are not integers, such as nan"),
+        (GOOD_X, np.array([0, 1e300]), {}, "labels are not integers, such as 1e"),
         (GOOD_X, np.array(["a", "b"]), {}, "not a column of numbers"),
         (GOOD_X, np.eye(2), {}, "not a column of numbers"),
         (GOOD_X, np.int64(1), {}, "not a column of numbers"),
-        (GOOD_X, GOOD_Y, {"image_shape": [2, 2]}, r"the shape \(2, 2\), and its samples 3 values"),
-        (GOOD_X, GOOD_Y, {"image_shape": [-1, -3]}, "the shape"),
-        (GOOD_X, GOOD_Y, {"image_shape": [3]}, "the shape"),
+        (GOOD_X, GOOD_Y, {"image_shape": [2, 2]}, r"have shape \(2, 2\), but its samples have 3 values"),
+        (GOOD_X, GOOD_Y, {"image_shape": [-1, -3]}, "images have shape"),
+        (GOOD_X, GOOD_Y, {"image_shape": [3]}, "images have shape"),
         (GOOD_X, GOOD_Y, {"image_shape": 3}, "0-d array"),
-        (GOOD_X, GOOD_Y, {"is_test": [True]}, "test rows"),
+        (GOOD_X, GOOD_Y, {"is_test": [True]}, "is_test has shape"),
     ],
 )
 @pytest.mark.parametrize("name", ["pcmac", "coil20"])  # as whole numbers, and brought to a scale
@@ -244,7 +244,7 @@ def test_labels_may_be_a_column_and_have_any_type_of_number(small, tmp_path, y):
 def test_labels_of_matlab_that_are_not_whole_are_refused(small, tmp_path):
     small("pcmac", 1, 1)
     scipy.io.savemat(tmp_path / "PCMAC.mat", {"X": GOOD_X, "Y": [[0.9], [1.9]]})
-    assert_one_sentence("pcmac", tmp_path, r"PCMAC\.mat cannot be read as PCMAC: its labels are not whole")
+    assert_one_sentence("pcmac", tmp_path, r"PCMAC\.mat cannot be read as PCMAC: its labels are not integers")
 
 
 def test_images_that_are_to_be_resized_need_their_shape(small, tmp_path):
@@ -446,17 +446,17 @@ def r_items(*words):
     [
         (
             r_workspace("m", np.arange(6.0).reshape(2, 3), 2).replace(b"dim", b"mid"),
-            r"zip\.train\.RData holds no numeric",
+            r"zip\.train\.RData has no numeric",
         ),
-        (r_items(254), "holds no numeric matrix"),
-        (r_items(13, 1, 5), "an R object without a name"),
+        (r_items(254), "has no numeric matrix"),
+        (r_items(13, 1, 5), "an unnamed R object"),
         (r_items(*[19, 1] * 50_000), "recursion"),
         (r_items(13, 2**31 - 1), "ends too early"),
         (r_items(13, -1), "ends too early"),
         (r_items(0x1FF), "out of range"),
         (r_items(24), "R object of type 24"),
-        (r_workspace("m", np.arange(6.0).reshape(2, 3), 2), "of shape|the shape"),
-        (r_workspace("m", np.full((2, 257), 0.5), 2), "labels are not whole numbers"),
+        (r_workspace("m", np.arange(6.0).reshape(2, 3), 2), "of shape|images have shape"),
+        (r_workspace("m", np.full((2, 257), 0.5), 2), "labels are not integers"),
     ],
     ids=["no matrix", "empty", "vector", "deep", "long", "negative", "symbol", "type", "narrow", "half"],
 )
@@ -685,16 +685,16 @@ def test_download_is_read_and_kept_in_the_cache(served):
 def test_download_that_is_something_else_is_not_kept(served, what, match):
     served(**what)
     with pytest.raises(
-        DatasetError, match=rf"PCMAC could not be downloaded: http://example\.invalid/x\.npy gave .*{match}"
+        DatasetError, match=rf"PCMAC could not be downloaded: http://example\.invalid/x\.npy returned invalid .*{match}"
     ):
         load("pcmac")
     assert served.kept() == []
 
 
 def test_download_of_a_form_that_may_differ_is_noted(served):
-    served(X=X_KNOWN + 1, variant="rounded otherwise")
+    served(X=X_KNOWN + 1, variant="rounded")
     for _ in range(2):
-        with pytest.warns(DatasetWarning, match=r"has the class sizes of PCMAC.*rest on \(rounded otherwise\)\."):
+        with pytest.warns(DatasetWarning, match=r"has the class sizes of PCMAC.*reference copy \(rounded\)\."):
             assert load("pcmac").X.tolist() == [[2, 3], [4, 5]]
     assert served.kept() == ["x.npy", "y.npy"]
 

@@ -42,7 +42,7 @@ def test_bag_of_words_equals_the_count_word_by_word():
 
 
 def test_dictionary_needs_words_and_rows():
-    with pytest.raises(ValueError, match="size is 0"):
+    with pytest.raises(ValueError, match="size=0"):
         bag_of_words([["a"]], [0], 0)
     with pytest.raises(ValueError, match="train_rows is empty"):
         bag_of_words([["a"]], [], 5)
@@ -322,8 +322,8 @@ def test_random_bytes_are_never_fatal(read):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (b"", "no column HADM_ID: its first line names nothing"),
-        (b"a,b,c\n1,2,3\n", "no column HADM_ID: its first line names A, B, C"),
+        (b"", "no column HADM_ID: its first line has nothing"),
+        (b"a,b,c\n1,2,3\n", "no column HADM_ID: its first line has A, B, C"),
         (b'"never closed', "no column HADM_ID"),
         (",".join(HEADER).encode(), "no note with words"),
         (gzip.compress(table(note(100, "x y z")) * 1000, mtime=0)[:-20], "cannot be read to its end"),
@@ -360,7 +360,7 @@ def test_compressed_notes_with_a_byte_order_mark_and_windows_lines(read):
 def test_balanced_choice_of_documents(read):
     rows = table(*(note(admission, "word") for admission in (100, 200, 300, 301)))
     assert np.bincount(read(rows, balanced=2).y).tolist() == [1, 1]
-    with pytest.raises(ValueError, match="balanced is 6, but there are 2 survivals and 2 deaths"):
+    with pytest.raises(ValueError, match="balanced=6, but there are 2 survivals and 2 deaths"):
         read(rows, balanced=6)
 
 

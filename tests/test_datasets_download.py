@@ -225,27 +225,27 @@ def test_wrong_checksum_leaves_nothing(server, tmp_path):
     ("path", "match"),
     [
         ("missing", "404"),
-        ("always-cuts", "broke off after 1000 of 1048576 bytes"),
+        ("always-cuts", "stopped after 1000 of 1048576 bytes"),
         ("babbles", "this is not HTTP"),
     ],
 )
 def test_server_that_does_not_deliver_is_named(server, tmp_path, monkeypatch, path, match):
-    monkeypatch.setattr(download, "TRIES", 2)
+    monkeypatch.setattr(download, "MAX_ATTEMPTS", 2)
     message = assert_one_sentence_and_no_file(server, tmp_path, match, path, sha256=None)
     assert f"/{path}" in message
 
 
 @pytest.mark.parametrize("path", ["hangs", "hangs-midway"])
 def test_server_that_hangs_is_named(server, tmp_path, monkeypatch, path):
-    monkeypatch.setattr(download, "TRIES", 2)
+    monkeypatch.setattr(download, "MAX_ATTEMPTS", 2)
     monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.4)
-    message = assert_one_sentence_and_no_file(server, tmp_path, "silent for 0.4 seconds", path, sha256=None)
+    message = assert_one_sentence_and_no_file(server, tmp_path, "timed out after 0.4 seconds", path, sha256=None)
     assert f"/{path}" in message
 
 
 def test_part_is_left_where_a_checksum_lets_it_be_continued(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "TRIES", 1)
-    assert_one_sentence_and_no_file(server, tmp_path, "broke off", "always-cuts", left=["file.bin.part"])
+    monkeypatch.setattr(download, "MAX_ATTEMPTS", 1)
+    assert_one_sentence_and_no_file(server, tmp_path, "stopped after", "always-cuts", left=["file.bin.part"])
     assert fetched(remote(server, "good"), tmp_path) == CONTENT
     assert server.asked[1:] == [("/good", "bytes=1000-")]
 

@@ -5,7 +5,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import references as ref
 from ldsu import EnFS
-from ldsu.methods.enfs import minimise_ensemble
+from ldsu.methods.enfs import minimize_ensemble
 
 
 def problems():
@@ -21,8 +21,8 @@ def problems():
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (10.0, 0.0), (0.0, 3.0), (0.1, 0.1)])
 def test_minimum_is_that_of_an_independent_solver(X, codes, alpha, beta):
     Y = ref.enfs_targets(codes)
-    _, _, lowest = ref.enfs_minimise(X, Y, alpha, beta)
-    W, objective = minimise_ensemble(X, Y, alpha, beta, max_iter=20_000, tol=1e-10)
+    _, _, lowest = ref.enfs_minimize(X, Y, alpha, beta)
+    W, objective = minimize_ensemble(X, Y, alpha, beta, max_iter=20_000, tol=1e-10)
     assert objective[-1] == pytest.approx(lowest, rel=1e-6)
     assert np.all(np.diff(objective) <= 1e-12 * objective[:-1]), "a step raised the objective"
     assert W.shape == (X.shape[1], 2 * Y.shape[1])

@@ -393,7 +393,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(name, own, small_di
     command = [part.format(own=own) for part in WRITERS[name]]
     said = refusal(call(*command, "-o", output, "-qf"))
     assert f"{output} cannot be written (No space left on device)" in said
-    assert "Free some space, or choose a folder on another disk." in said
+    assert "Free disk space, or choose a folder on another disk." in said
     assert output.read_bytes() == b"old"
     assert files_in(small_disk) == sorted([name, "filler"])
     (small_disk / "filler").unlink()
@@ -405,7 +405,7 @@ def test_a_comparison_on_a_full_disk_is_one_sentence(own, small_disk):
     fill(small_disk, leave=8192)
     said = refusal(call("compare", own / "table.csv", "--label", "kind", "--out", small_disk / "out", "-q"))
     assert "No space left on device" in said
-    assert "Free some space" in said
+    assert "Free disk space" in said
     assert files_in(small_disk / "out") == []
 
 
@@ -422,7 +422,7 @@ def test_standard_output_on_a_full_disk_is_one_sentence(rows, own, tmp_path):
             text=True,
             env=ENVIRONMENT,
         )
-    assert done.stderr == "Error: No space left on device. Free some space, or write to another disk.\n"
+    assert done.stderr == "Error: No space left on device. Free disk space, or write to another disk.\n"
     assert done.returncode == 1
 
 
@@ -458,7 +458,7 @@ def test_a_run_whose_disk_fills_up_says_so_and_goes_on_when_there_is_space(small
     said = capsys.readouterr().err
     assert done.exit_code == 1
     assert "could not be written: database or disk is full" in said
-    assert "Free some space and give the command again: the rows that are in the store stay." in said
+    assert "Free disk space and run the command again: the rows in the store are kept." in said
     assert "Traceback" not in said
     with Store(path, read_only=True) as store:
         assert store.check() == []
@@ -627,7 +627,7 @@ def test_a_comparison_or_a_store_in_a_read_only_folder_is_one_sentence(own, read
     )
     said = refusal(call("bench", "run", own / "tiny.toml", "--store", read_only / "x.sqlite", "-q"))
     assert f"{read_only / 'x.sqlite'} could not be opened" in said
-    assert "Name a file in a folder that can be written with --store." in said
+    assert "Use a file in a writable folder with --store." in said
 
 
 def test_a_read_only_cache_is_named_with_the_way_out(read_only, monkeypatch):
@@ -706,7 +706,7 @@ def test_memory_that_runs_out_is_one_sentence_whoever_says_so(error, own, monkey
 
     monkeypatch.setattr("ldsu.io.load_model", fail)
     said = refusal(call("predict", own / "model.ldsu", own / "table.csv", "-q"))
-    assert said.endswith("Close other programs, raise the memory limit (ulimit -v), or take fewer rows.")
+    assert said.endswith("Close other programs, raise the memory limit (ulimit -v), or use fewer rows.")
 
 
 def test_a_fault_of_ours_keeps_its_traceback(own, monkeypatch):

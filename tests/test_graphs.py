@@ -35,7 +35,7 @@ def test_a_point_is_in_its_own_clique_among_copies_of_itself():
         assert not np.any(neighbors == np.arange(18)[:, None])
 
 
-def test_neighbour_distances_are_squared_distances(blobs):
+def test_neighbor_distances_are_squared_distances(blobs):
     X, _ = blobs
     D2 = ref.squared_distances(X)
     for distances, indices in (input_neighbors(X, 3), kernel_neighbors(X @ X.T, 3)):
@@ -98,7 +98,7 @@ def test_linear_kernel_cliques_are_input_cliques(blobs):
     np.testing.assert_allclose(in_input.toarray(), in_kernel.toarray(), atol=1e-8)
 
 
-def test_neighbour_graph_is_its_formula(blobs):
+def test_neighbor_graph_is_its_formula(blobs):
     X, _ = blobs
     D2 = ref.squared_distances(X)
     distances, neighbors = input_neighbors(X, 4)

@@ -124,7 +124,7 @@ def test_6_tikhonov_is_the_inverse_of_a_sum_and_both_roads_lead_to_it(blobs):
     np.testing.assert_array_equal(direct.anchors_, spectral.anchors_)
 
 
-def test_6_features_solve_the_generalised_problem_and_the_filtered_kernel_needs_no_square_roots(blobs):
+def test_6_features_solve_the_generalized_problem_and_the_filtered_kernel_needs_no_square_roots(blobs):
     X, y = blobs
     K, L_w, L = kernel_and_graphs(X, y)
     M = L_w + L

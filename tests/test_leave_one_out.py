@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 from ldsu import LDSU, LDSUClassifier
 from ldsu.graphs import local_discriminant_graph
 from ldsu.methods._leave_one_out import accuracy, choose, leave_one_out, log_likelihoods
-from ldsu.methods.ldsu import TRIED, TRIED_STRENGTHS
+from ldsu.methods.ldsu import CANDIDATE_STRENGTHS, CANDIDATES
 from ldsu.solvers._exact import filtered_labelled_kernel
 
 
@@ -116,7 +116,7 @@ def test_what_was_chosen_gives_the_same_features_when_said_by_hand():
     few = few_labels(y, 4)
     auto = LDSU().fit(X, few)
     best = auto.selection_[0]
-    assert len({(row["gamma_scale"], row["strength"]) for row in auto.selection_}) == len(TRIED)
+    assert len({(row["gamma_scale"], row["strength"]) for row in auto.selection_}) == len(CANDIDATES)
     assert auto.strength_ == best["strength"]
     by_hand = LDSU(strength=best["strength"], gamma_scale=best["gamma_scale"]).fit(X, few)
     assert by_hand.gamma_ == pytest.approx(auto.gamma_)
@@ -130,7 +130,7 @@ def test_a_bandwidth_said_by_hand_is_kept():
         model = LDSU(**parameters).fit(X[:300], few)
         fixed = LDSU(strength=1.0, **parameters).fit(X[:300], few)
         assert model.gamma_ == fixed.gamma_
-        assert {row["strength"] for row in model.selection_} == set(TRIED_STRENGTHS)
+        assert {row["strength"] for row in model.selection_} == set(CANDIDATE_STRENGTHS)
 
 
 def test_precomputed_kernel_chooses_as_the_kernel_itself_does():
@@ -145,7 +145,7 @@ def test_precomputed_kernel_chooses_as_the_kernel_itself_does():
 
 
 def misleading(n=400, seed=0):
-    """Neighbours share a nuisance; the class is a small step in another direction."""
+    """Neighbors share a nuisance; the class is a small step in another direction."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, n)
     place = rng.integers(0, 40, n)
@@ -156,7 +156,7 @@ def misleading(n=400, seed=0):
     return X, y
 
 
-def test_the_graph_is_turned_down_where_neighbours_are_of_other_classes():
+def test_the_graph_is_turned_down_where_neighbors_are_of_other_classes():
     X, y = misleading()
     few = few_labels(y, 30)
     model = LDSU().fit(X, few)

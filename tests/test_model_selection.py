@@ -45,10 +45,10 @@ def test_repeats_fold_anew_and_the_seed_decides(digits):
     ("y", "n_splits", "message"),
     [
         (["a", "a", "b", "b", "b", None], 3, r"'a'.* has 2 labelled point\(s\), fewer than n_splits=3.*n_splits<=2"),
-        (["a", "b", "b", "b", None, None], 2, "One label cannot be held out"),
+        (["a", "b", "b", "b", None, None], 2, "A single label cannot be held out"),
         ([-1] * 6, 2, "found no label"),
         ([0, 0, 1, 1, 1, 1], 1, "at least 2"),
-        (None, 2, "pass y"),
+        (None, 2, "requires y to be passed"),
     ],
 )
 def test_too_few_labels_are_named(y, n_splits, message):
@@ -75,7 +75,7 @@ def test_mean_average_precision_follows_the_given_classes():
         mean_average_precision(["b", "z", "b"], scores, classes=["b", "a"])
     with pytest.raises(ValueError, match=r"2 column\(s\) for 3 class"):
         mean_average_precision(["b", "z", "a"], scores)
-    with pytest.raises(ValueError, match="holds no label"):
+    with pytest.raises(ValueError, match="has no labelled entries"):
         mean_average_precision([None, None, None], scores)
 
 

@@ -213,7 +213,7 @@ def test_sparse_solver_comes_back_exactly(n, parameters, in_cells, again, monkey
     assert loaded.feature_map_.index.X is loaded.feature_map_.points
 
 
-def test_probe_of_the_sparse_solver_avoids_neighbours_that_rounding_chooses(tmp_path):
+def test_probe_of_the_sparse_solver_avoids_neighbors_that_rounding_chooses(tmp_path):
     grid = np.stack(np.meshgrid(np.arange(57.0), np.arange(57.0)), axis=-1).reshape(-1, 2)  # equal distances everywhere
     y = np.where(np.arange(len(grid)) % 400 == 0, grid[:, 0] > 28, -1)
     model = LDSU(n_landmarks=30, min_anchors=20, tol=0.1).fit(grid, y)
@@ -349,8 +349,8 @@ def test_description_needs_no_arrays_and_builds_nothing(tmp_path, blobs, monkeyp
         make_pipeline(StandardScaler(), LDSUClassifier(KPCA(3))).fit(frame, y), path, about={"table": "trees.csv"}
     )
     path.write_bytes(path.read_bytes()[:-8] + b"damaged!")  # an array's last bytes
-    for module in ("files", "records"):
-        monkeypatch.setattr(f"ldsu.io.{module}.put_together", None)
+    for module in ("model_files", "records"):
+        monkeypatch.setattr(f"ldsu.io.{module}.deserialize", None)
     told = describe_model(path)
     assert told["class"] == "Pipeline"
     assert told["classes"] == ["ash", "birch", "cherry"]
@@ -373,7 +373,7 @@ def test_model_that_answers_otherwise_than_when_it_was_saved_is_refused(tmp_path
     monkeypatch.setattr(KernelExpansion, "__call__", lambda self, X: called(self, X) * (1 + 1e-9))
     load_model(path)
     monkeypatch.setattr(KernelExpansion, "__call__", lambda self, X: called(self, X) * 1.03)
-    with pytest.raises(ModelError, match=r"gives other features here than where it was saved \(by 3e-02\).*numpy"):
+    with pytest.raises(ModelError, match=r"gives different features than when it was saved \(by 3e-02\).*numpy"):
         load_model(path)
     load_model(path, check=False)
 
@@ -388,12 +388,12 @@ def test_probe_goes_through_the_scalers_of_a_pipeline(tmp_path, blobs):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (KPCA(kernel=lambda x, y: float(x @ y)), "holds no code.*rbf"),
-        (KPCA(kernel_params={"weights": np.ones(3)}), r"kernel_params\['weights'\] is array.* cannot hold"),
+        (KPCA(kernel=lambda x, y: float(x @ y)), "cannot store code.*rbf"),
+        (KPCA(kernel_params={"weights": np.ones(3)}), r"kernel_params\['weights'\] is array.* cannot store"),
         (LDSUClassifier(classifier=SVC()), "SVC, which cannot be saved"),
         (LDSUClassifier(classifier=LinearSVC(random_state=np.random.RandomState(0))), "random_state"),
         (make_pipeline(StandardScaler(), KDA(), memory="cache"), "memory"),
-        (SVC(), r"sklearn.svm._classes.SVC, which cannot be saved. What can: LDSUClassifier, LDSU, KDA"),
+        (SVC(), r"sklearn.svm._classes.SVC, which cannot be saved. Supported: LDSUClassifier, LDSU, KDA"),
     ],
     ids=["function", "array", "inner class", "generator", "cache", "class"],
 )
@@ -460,7 +460,7 @@ def pixels_table(*shape):
 
 
 @pytest.mark.parametrize(
-    "table", [counts_table(), pixels_table(3, 2), pixels_table(3, 2, 3)], ids=["counts", "grey images", "coloured"]
+    "table", [counts_table(), pixels_table(3, 2), pixels_table(3, 2, 3)], ids=["counts", "gray images", "colored"]
 )
 def test_models_of_counts_and_images_come_back_exactly(table, again, tmp_path, blobs):
     encoder = TableEncoder.learn(table)
@@ -520,5 +520,5 @@ def test_parameters_that_versions_of_scikit_learn_do_not_share_are_settled_here(
     assert repr(load_model(path)) == repr(LogisticRegression(**kept))
     parameters["of_tomorrow"] = 1
     write_container(path, record, arrays)
-    with pytest.raises(ModelError, match=r"'of_tomorrow', which is unknown here.*pip install -U"):
+    with pytest.raises(ModelError, match=r"'of_tomorrow', which is unknown in this version.*pip install -U"):
         load_model(path)

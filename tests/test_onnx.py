@@ -152,7 +152,7 @@ def test_rows_far_from_everything_have_nearly_equal_probabilities(blobs):
     np.testing.assert_allclose(outputs["probability"], 1 / 3, atol=1e-6)
     assert_close(outputs["probability"], model.predict_proba(far), 1e-12)
     assert outputs["familiarity"].tolist() == [0, 0, 0]
-    with pytest.warns(UserWarning, match="far from everything"):
+    with pytest.warns(UserWarning, match="far from all training rows"):
         np.testing.assert_array_equal(outputs["label"], model.predict(far))
 
 
@@ -221,7 +221,7 @@ def test_file_names_its_producer_and_is_written_whole(tmp_path, blobs, monkeypat
     assert {one.domain: one.version for one in model.opset_import} == {"": 17, "ai.onnx.ml": 3}
     assert {prop.key: prop.value for prop in model.metadata_props}["model"] == "LDSUClassifier"
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match="cannot be exported to ONNX"):
         export_onnx(SVC().fit(blobs[0], np.arange(60) % 2), path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
@@ -232,7 +232,9 @@ def test_outputs_are_those_asked_for(blobs):
     model = LDSUClassifier().fit(X, y)
     assert list(run(model, X, outputs=["probability", "label"])) == ["probability", "label"]
     for wrong in (["proba"], []):
-        with pytest.raises(ValueError, match="gives label, probability, confidence, familiarity, scores, features"):
+        with pytest.raises(
+            ValueError, match="has the outputs label, probability, confidence, familiarity, scores, features"
+        ):
             to_onnx(model, outputs=wrong)
 
 
@@ -240,13 +242,13 @@ def test_what_has_no_onnx_form_says_so(blobs):
     X = blobs[0]
     big, big_y = make_blobs(300, n_features=5, centers=3, random_state=0)
     sparse = LDSU(solver="sparse", n_landmarks=20, min_anchors=10, tol=0.1).fit(big, few_labels(big_y, 2))
-    with pytest.raises(ValueError, match="nearest-neighbour search has no ONNX form; fit with solver='exact'"):
+    with pytest.raises(ValueError, match="nearest-neighbor search is not supported in ONNX; fit with solver='exact'"):
         to_onnx(sparse)
-    with pytest.raises(ValueError, match="precomputed kernel has no ONNX form"):
+    with pytest.raises(ValueError, match="precomputed kernel is not supported in ONNX"):
         to_onnx(KPCA(kernel="precomputed").fit(X @ X.T))
-    with pytest.raises(ValueError, match="kernel given as a function has no ONNX form"):
+    with pytest.raises(ValueError, match="kernel given as a function is not supported in ONNX"):
         to_onnx(KPCA(kernel=lambda a, b: float(a @ b)).fit(X))
-    with pytest.raises(ValueError, match=r"SVC cannot be written as ONNX .* LDSUClassifier"):
+    with pytest.raises(ValueError, match=r"SVC cannot be exported to ONNX .* LDSUClassifier"):
         to_onnx(make_pipeline(KPCA(2), SVC()).fit(X, np.arange(60) % 2))
     with pytest.raises(NotFittedError):
         to_onnx(LDSU())
@@ -280,6 +282,6 @@ def test_equal_constants_are_carried_once():
 
 
 def test_model_too_large_for_one_file_is_refused(monkeypatch, blobs):
-    monkeypatch.setattr("ldsu.io.onnx_export.MOST_BYTES", 1000)
+    monkeypatch.setattr("ldsu.io.onnx_export.MAX_BYTES", 1000)
     with pytest.raises(ValueError, match=r"an ONNX file cannot hold.*save_model"):
         to_onnx(LDSU().fit(*blobs))

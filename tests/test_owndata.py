@@ -46,7 +46,7 @@ def test_rows_without_a_label_are_learned_from_and_never_judged(tmp_path):
 def test_classes_with_few_labels_are_left_out_and_named():
     plan = plan_comparison(task_of([6, 3, 9], 10), repetitions=2, rows=1000)
     assert plan.classes == ["a", "c"]
-    assert plan.notes == ("Left out, with fewer than 4 labels: b.",)
+    assert plan.notes == ("Ignored classes with fewer than 4 labels: b.",)
     assert len(plan.y) == 6 + 9 + 10
     assert np.bincount(plan.y[plan.y >= 0]).tolist() == [6, 9]
     assert plan.labels == (1, 2, 3)
@@ -69,8 +69,8 @@ def test_enfs_is_left_out_where_there_are_thousands_of_columns():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "cannot be read as the data"),
-        (b"not an archive", "cannot be read as the data"),
+        (b"", "cannot be read as data"),
+        (b"not an archive", "cannot be read as data"),
         ({"X": np.eye(3), "y": np.array([0, 1, 2]), "classes": np.array(["a", "b"])}, "class numbers below 2 or -1"),
         ({"X": np.eye(3), "y": np.array([0, 1]), "classes": np.array(["a", "b"])}, "must hold X"),
     ],
@@ -85,7 +85,7 @@ def test_a_file_that_holds_no_data_is_refused_in_a_sentence(content, said, tmp_p
     with pytest.raises(ValueError, match=said):
         load_data(experiment.data[0])
     (tmp_path / "data.npz").unlink()
-    with pytest.raises(ValueError, match="There is no file"):
+    with pytest.raises(ValueError, match=r"File .* not found"):
         load_data(experiment.data[0])
 
 

@@ -462,7 +462,7 @@ def test_data_that_cannot_be_loaded_cost_the_picture_not_the_report(tmp_path, mo
     experiment = make_experiment(data=("umist",), labels=(3, 5), methods=("KPCA", "LDSU"))
     store = make_store(tmp_path / "store.sqlite", experiment, make_rows(experiment))
     source = write_report(experiment, store, tmp_path / "out")["html"].read_text()
-    assert "There is no picture of UMIST: umist.mat is not there; point LDSU_DATA to its folder." in source
+    assert "No picture of UMIST: umist.mat is not there; point LDSU_DATA to its folder." in source
 
 
 def test_thumbnails_shrink_until_the_sheet_is_small():

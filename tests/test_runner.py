@@ -18,9 +18,9 @@ import pytest
 
 import fake_engine
 from ldsu.bench import runner
-from ldsu.bench.display import Display, closing, opening
+from ldsu.bench.display import Display, end_message, start_message
 from ldsu.bench.forecast import Progress, TaskProgress, time_left
-from ldsu.bench.status import asked, status_of_store
+from ldsu.bench.status import status_of_store, task_fingerprint
 from ldsu.bench.store import COLUMNS, Store, StoreError
 from ldsu.bench.tasks import Task
 from ldsu.bench.worker import Assignment, _tasks_left
@@ -32,7 +32,7 @@ MEASURED = {"written_at", "run", "peak_mib", *(name for name in COLUMNS if name.
 SCRIPT = """
 import signal, sys, fake_engine
 from ldsu.bench import display, runner
-runner.HEARTBEAT_SECONDS = display.Json.every = 0.2
+runner.HEARTBEAT_SECONDS = display.Json.interval = 0.2
 # Where tests run in the background of a shell it is ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runner.cores = lambda: 2
@@ -168,7 +168,7 @@ def test_a_killed_worker_is_replaced_and_the_run_ends_whole(undisturbed, tmp_pat
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "was killed (SIGKILL)" in said
-    assert "It is tried again." in said
+    assert "The task is retried." in said
     assert comparable(path) == comparable(undisturbed)
 
 
@@ -205,7 +205,7 @@ def test_a_run_that_finds_everything_claimed_waits_and_takes_over_what_is_left(u
     wait_until(lambda: n_rows(path) == 6)
     second = start(path, json=True, quiet=False, experiment=small)
     said = ""
-    while "this one waits, and takes over if that one stops" not in said or '"elsewhere": 2' not in said:
+    while "this run waits, and takes over if the other stops" not in said or '"elsewhere": 2' not in said:
         line = second.stdout.readline()
         assert line, "it did not wait"
         said += line
@@ -226,9 +226,9 @@ def test_a_run_of_one_method_and_one_of_all_leave_each_other_nothing_to_do(tmp_p
     with Store(path) as store:
         store._db.execute("DELETE FROM finished")
         for experiment in (whole, part, whole):
-            store.finish(task, asked(experiment, task))
+            store.finish(task, task_fingerprint(experiment, task))
         for experiment in (whole, part):
-            signs = {task: asked(experiment, task)}
+            signs = {task: task_fingerprint(experiment, task)}
             given = Assignment(experiment, "fake_engine", str(path), 1, (task,), signs, os.getpid())
             assert _tasks_left(given, store) == []
     assert run(path, whole, only=["Y"], quiet=False).exit_code == 0
@@ -246,7 +246,7 @@ def test_ctrl_c_ends_it_at_once_with_code_130_and_says_how_to_continue(sent, tmp
     _, said = process.communicate(timeout=10)
     assert process.returncode == 130
     assert "Interrupted with" in said
-    assert "Give the same command to continue." in said
+    assert "Run the same command to continue." in said
     assert "Traceback" not in said
     assert all(map(is_dead, workers))
     assert len(comparable(path)) == 6
@@ -276,7 +276,7 @@ def test_a_task_that_takes_its_worker_down_is_tried_three_times(tmp_path, monkey
     summary = run(path, fake_engine.experiment(repetitions=1))
     assert summary.exit_code == 1
     assert (summary.done, summary.total) == (60, 120)
-    assert "was ended by SIGSEGV. Given up after 3 attempts." in capsys.readouterr().err
+    assert "was terminated by SIGSEGV. Abandoned after 3 attempts." in capsys.readouterr().err
     with Store(path) as store:
         assert [(failure["data"], failure["final"]) for failure in store.failures()] == [("a", 0)] * 3 + [("a", 1)]
         assert "Segmentation fault" in store.failures()[0]["error"]
@@ -301,7 +301,7 @@ def test_workers_that_cannot_start_end_the_run_with_the_reason(tmp_path, monkeyp
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{PYTHONPATH}")
     summary = run(tmp_path / "x.sqlite")
     assert summary.exit_code == 1
-    assert "A worker ended with code 7" in capsys.readouterr().err
+    assert "A worker exited with code 7" in capsys.readouterr().err
 
 
 def test_cells_with_an_error_count_as_failed_until_they_are_tried_again(tmp_path, monkeypatch):
@@ -319,7 +319,7 @@ def test_cells_with_an_error_count_as_failed_until_they_are_tried_again(tmp_path
 def test_a_task_that_ends_with_too_few_cells_is_not_called_finished(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FAKE_TROUBLE", "silent a")
     assert run(tmp_path / "x.sqlite", fake_engine.experiment(data=("a",), repetitions=1)).exit_code == 1
-    assert "It ended with 0 of its 60 cells." in capsys.readouterr().err
+    assert "The task ended with 0 of 60 cells." in capsys.readouterr().err
 
 
 def shifted(experiment):
@@ -336,7 +336,7 @@ def test_cells_of_an_older_grid_do_not_count(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FAKE_TROUBLE", "silent a")
     stopped = run(path, shifted(old))
     assert (stopped.done, stopped.total, stopped.failed, stopped.exit_code) == (30, 60, 0, 1)
-    assert "It ended with 30 of its 60 cells." in capsys.readouterr().err
+    assert "The task ended with 30 of 60 cells." in capsys.readouterr().err
     with Store(path) as store:
         (row,) = status_of_store(store)
         assert (row["done"], row["total"], row["failed"]) == (30, 60, 0)
@@ -424,8 +424,8 @@ def test_a_store_deleted_or_replaced_while_it_runs_ends_the_run_with_one_sentenc
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     _, error, last = said.splitlines()
-    assert error.startswith("Error: The store x.sqlite was deleted or replaced while it was in use")
-    assert last.startswith("No cell is kept (")
+    assert error.startswith("Error: The store x.sqlite was deleted or replaced while in use")
+    assert last.startswith("No cells were saved (")
 
 
 def test_a_store_deleted_after_the_last_cell_is_noticed(tmp_path, monkeypatch, capsys):
@@ -497,7 +497,7 @@ def test_jobs_must_be_positive(tmp_path):
 def test_another_protocol_is_refused(tmp_path):
     path = tmp_path / "x.sqlite"
     run(path, fake_engine.experiment(data=("a",), repetitions=1))
-    with pytest.raises(OSError, match="made with seed = 0"):
+    with pytest.raises(OSError, match="created with seed = 0"):
         run(path, fake_engine.experiment(data=("a",), repetitions=1, seed=1))
 
 
@@ -520,7 +520,7 @@ def test_costs_are_measured_when_no_other_run_is_at_work(tmp_path, monkeypatch):
     with Store(path) as store:
         store.claim(Task("z", 0))
         process = start(path, json=True, quiet=False, experiment={"data": ("a",), "repetitions": 1})
-        while "as soon as no other run is at work" not in (line := process.stdout.readline()):
+        while "as soon as no other run is active" not in (line := process.stdout.readline()):
             assert line, "it did not wait"
         assert [claim.task for claim in store.live_claims()] == [Task("z", 0)]
         store.release(Task("z", 0))
@@ -562,7 +562,7 @@ def test_quiet_prints_nothing(tmp_path, capfd):
 
 
 def test_json_lines_tell_start_tasks_and_end(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ldsu.bench.display.Json.every", 3600.0)  # no line for the time that a slow machine takes
+    monkeypatch.setattr("ldsu.bench.display.Json.interval", 3600.0)  # no line for the time that a slow machine takes
     run(tmp_path / "x.sqlite", fake_engine.experiment(data=("a",), repetitions=2), json=True)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events] == ["start", "task_done", "task_done", "end"]
@@ -591,12 +591,12 @@ def test_time_left_is_not_told_from_too_little(computed, elapsed):
 
 def test_sentences_at_the_start_and_the_end(tmp_path):
     progress = Progress({Task("a", 0): TaskProgress(1000, 1.0, 250)}, jobs=2)
-    said = opening(fake_engine.experiment(), Path("x.sqlite"), progress, 1)
-    assert said == "fake: 1,000 cells, 250 of them there already; 2 workers with 1 thread each; results in x.sqlite"
+    said = start_message(fake_engine.experiment(), Path("x.sqlite"), progress, 1)
+    assert said == "fake: 1,000 cells, 250 of them already computed; 2 workers with 1 thread each; results in x.sqlite"
     summary = runner.Summary(999, 1000, 10, 1, ("no",), 5.0)
-    assert closing(summary, Path("x.sqlite")) == (
-        "999 of 1,000 cells are in x.sqlite (10 computed in 5 s). 1 cell failed; --retry tries them again. "
-        "1 error above; give the same command to try again."
+    assert end_message(summary, Path("x.sqlite")) == (
+        "999 of 1,000 cells are in x.sqlite (10 computed in 5 s). 1 cell failed; use --retry to compute them again. "
+        "1 error above; run the same command to try again."
     )
 
 

@@ -364,7 +364,7 @@ def test_failing_setting_scores_nan_with_a_warning():
     hopeless = {**grid, "features__strength": [1e308], "features__lam": [1e300]}
     with pytest.raises(ValueError, match="All the 2 fits failed"):
         LDSUSearch(param_grid=hopeless, cv=FewLabelKFold(2)).fit(X, y)
-    with pytest.raises(ValueError, match="too large together"):
+    with pytest.raises(ValueError, match="are too large"):
         LDSUSearch(param_grid=grid, cv=FewLabelKFold(2), error_score="raise").fit(X, y)
 
 
@@ -372,7 +372,7 @@ def test_default_folds_follow_the_rarest_class():
     X, y = small_digits(3)
     assert LDSUSearch().fit(X, y).n_splits_ == 3
     assert LDSUSearch().fit(*small_digits(6)).n_splits_ == 5
-    with pytest.raises(ValueError, match="One label cannot be held out"):
+    with pytest.raises(ValueError, match="A single label cannot be held out"):
         LDSUSearch().fit(*small_digits(1))
 
 
@@ -398,7 +398,7 @@ def test_progress_is_written_to_standard_error(capsys, monkeypatch):
     LDSUSearch(verbose=True).fit(*small_digits(5, rows=80))
     written = capsys.readouterr()
     assert written.out == ""
-    assert "[LDSUSearch] 8 settings, 8 of them from shared work, on 5 folds" in written.err
+    assert "[LDSUSearch] 8 settings (8 with shared computation), 5 folds" in written.err
     assert "of 40 scores" in written.err
 
 

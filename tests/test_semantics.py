@@ -238,12 +238,12 @@ def test_a_basis_of_other_samples_or_another_kernel_is_refused(digits):
     X, y = digits
     basis = KernelBasis.from_data(X)
     X[0, 0] += 1  # in place: the array is the same object
-    with pytest.raises(ValueError, match="other samples"):
+    with pytest.raises(ValueError, match="samples other than X"):
         LDSU().fit(X, y, basis=basis)
     basis = KernelBasis.from_data(X)
-    with pytest.raises(ValueError, match="other samples"):
+    with pytest.raises(ValueError, match="samples other than X"):
         LDSU().fit(X + 1, y, basis=basis)
-    with pytest.raises(ValueError, match="same kernel parameters"):
+    with pytest.raises(ValueError, match="estimator's kernel parameters"):
         LDSU(gamma=0.3).fit(X, y, basis=basis)
 
 

@@ -19,7 +19,7 @@ from ldsu.methods.ldsu import SPARSE_ROWS
 from ldsu.neighbors._cells import cell_index, cell_neighbors
 from ldsu.neighbors._index import input_neighbors, neighbor_index
 from ldsu.solvers._conjugate import conjugate_gradients
-from ldsu.solvers._landmarks import MOST_LABELLED, choose_landmarks, landmark_features, landmark_transform
+from ldsu.solvers._landmarks import MAX_LABELLED, choose_landmarks, landmark_features, landmark_transform
 from ldsu.solvers._precision import conditioning_sets, residual_factor
 
 EXACT = {"solver": "exact", "gamma": 0.3}
@@ -43,7 +43,7 @@ def gram(model, X, Q):
 
 def test_more_neighbors_than_the_limit_are_left_to_the_exact_solver():
     X = np.zeros((2002, 1))
-    with pytest.raises(ValueError, match=r"n_conditioning may be 2,000 at most, not 2,001\. Use solver='exact'\."):
+    with pytest.raises(ValueError, match=r"n_conditioning must be at most 2,000, not 2,001\. Use solver='exact'\."):
         LDSU(solver="sparse", n_conditioning=2001).fit(X)
     few = LDSU(solver="sparse", n_conditioning=2001).fit(samples(20)[0])  # no more than there are others
     assert few.feature_map_.n_conditioning == 19
@@ -70,7 +70,7 @@ def test_the_limit_holds_for_other_settings(parameter):
 
 
 def test_more_labels_than_landmarks_still_give_the_exact_inner_products_at_the_anchors(monkeypatch):
-    monkeypatch.setattr("ldsu.solvers._landmarks.MOST_LABELLED", 9)
+    monkeypatch.setattr("ldsu.solvers._landmarks.MAX_LABELLED", 9)
     X, y, _ = samples()
     few = few_labels(y, 8)
     sparse = limit(80, n_landmarks=5, min_anchors=1).fit(X, few)
@@ -126,7 +126,7 @@ def test_landmarks_are_the_labelled_samples_and_others():
 def test_many_labelled_samples_give_landmarks_class_by_class():
     codes = np.repeat([0, 1], [5000, 200])
     landmarks, m = choose_landmarks(codes, 0, np.random.default_rng(0))
-    assert m == landmarks.size == MOST_LABELLED
+    assert m == landmarks.size == MAX_LABELLED
     assert np.bincount(codes[landmarks]).tolist() == [800, 200]
 
 
@@ -202,7 +202,7 @@ def test_rows_in_several_places_are_solved_as_those_in_one():
 
 def test_a_solve_that_is_cut_short_says_so_and_names_what_to_change(digits):
     X, y = digits
-    with pytest.warns(ConvergenceWarning, match="max_iter=2 .* above tol=1e-06. Raise max_iter, tol or nugget"):
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 .* above tol=1e-06. Increase max_iter, tol or nugget"):
         model = LDSU(solver="sparse", max_iter=2, tol=1e-6).fit(X, y)
     assert model.residual_ > 1e-6
     assert model.n_iter_ == 2
@@ -309,7 +309,7 @@ def test_training_rows_get_their_training_features(digits):
     [
         ({"kernel": "chi2"}, "kernel='rbf', not 'chi2'"),
         ({"filter": "heat"}, "not 'heat'"),
-        ({"cliques": "kernel"}, "cliques are those of the input space"),
+        ({"cliques": "kernel"}, "only supports cliques in the input space"),
     ],
 )
 def test_what_it_cannot_do_is_refused_by_name(parameters, message, digits):
@@ -329,7 +329,7 @@ def test_auto_takes_the_sparse_solver_only_where_it_serves_and_is_faster():
     assert model._choose_solver(many, model._settings(len(many)), None) == "exact"
 
 
-def test_the_user_gets_neighbours_and_graphs(digits):
+def test_the_user_gets_neighbors_and_graphs(digits):
     X, y = digits
     sparse = LDSU(solver="sparse", store_graphs=True).fit(X, y)
     exact = LDSU(solver="exact", store_graphs=True).fit(X, y)
@@ -354,7 +354,7 @@ def recall(found, X, Q, k, exclude_self=False):
     return float(np.mean(np.take_along_axis(D2, found, axis=1) <= furthest * (1 + 1e-6)))
 
 
-def test_cells_find_nearly_all_true_neighbours_and_never_the_row_itself(monkeypatch):
+def test_cells_find_nearly_all_true_neighbors_and_never_the_row_itself(monkeypatch):
     monkeypatch.setattr("ldsu.neighbors._cells.CANDIDATES", 400)
     X = load_digits(return_X_y=True)[0].astype(np.float32)
     index = cell_index(X)
@@ -367,7 +367,7 @@ def test_cells_find_nearly_all_true_neighbours_and_never_the_row_itself(monkeypa
 
 
 @pytest.mark.parametrize("k", [1, 29, 30, 50])
-def test_cells_give_as_many_neighbours_as_there_are(k):
+def test_cells_give_as_many_neighbors_as_there_are(k):
     X = np.repeat(np.random.default_rng(0).standard_normal((10, 4)), 3, axis=0)
     distances, found = cell_neighbors(cell_index(X), X, X, k, exclude_self=True)
     assert found.shape == (30, min(k, 29))
@@ -377,7 +377,7 @@ def test_cells_give_as_many_neighbours_as_there_are(k):
 
 
 def test_the_approximate_search_serves_the_solver(monkeypatch):
-    """Above the exact rows neighbours come from cells, and the features are as good."""
+    """Above the exact rows neighbors come from cells, and the features are as good."""
     monkeypatch.setattr("ldsu.neighbors._index.EXACT_ROWS", 500)
     X, y = load_digits(return_X_y=True)
     few = few_labels(y[:1200], 3)

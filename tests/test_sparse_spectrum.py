@@ -12,7 +12,7 @@ from conftest import few_labels
 from ldsu import LDSU
 from ldsu.solvers._landmarks import choose_landmarks
 from ldsu.solvers._precision import random_ranks
-from ldsu.solvers._sparse_spectrum import BLOCK, MOST_PAIRS, graph_components
+from ldsu.solvers._sparse_spectrum import BLOCK, MAX_PAIRS, graph_components
 
 NOISE = 0.3
 
@@ -103,7 +103,7 @@ def test_features_one_by_one_are_those_of_the_exact_solver_with_their_signs():
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("how", ["none", "many"])
 @pytest.mark.parametrize("r", [5, 40])
-def test_pairs_are_the_smallest_of_the_pencil_with_few_neighbours(how, r):
+def test_pairs_are_the_smallest_of_the_pencil_with_few_neighbors(how, r):
     X, y, _ = samples(n=150)
     y = labels(y, how)
     model = sparse(r, n_conditioning=6, lam=2.0, store_graphs=True).fit(X, y)
@@ -176,18 +176,18 @@ def test_warns_and_says_what_to_change_where_max_iter_is_too_small():
         assert sparse(30, n_conditioning=8).fit(X).n_iter_ > 2
 
 
-@pytest.mark.parametrize("n_components", ["auto", 0.5, None, MOST_PAIRS + 1])
+@pytest.mark.parametrize("n_components", ["auto", 0.5, None, MAX_PAIRS + 1])
 def test_too_many_pairs_are_refused_with_their_number(n_components):
-    X = np.random.default_rng(0).standard_normal((MOST_PAIRS * 3, 2))
-    count = {None: 1500, MOST_PAIRS + 1: 501}.get(n_components, 750)
-    with pytest.raises(ValueError, match=rf"n_components=.* comes to {count} .* at most {MOST_PAIRS}.*solver='exact'"):
+    X = np.random.default_rng(0).standard_normal((MAX_PAIRS * 3, 2))
+    count = {None: 1500, MAX_PAIRS + 1: 501}.get(n_components, 750)
+    with pytest.raises(ValueError, match=rf"n_components=.* is {count} .* at most {MAX_PAIRS}.*solver='exact'"):
         sparse(n_components).fit(X)
 
 
 def test_a_graph_of_very_many_components_is_refused(monkeypatch):
-    monkeypatch.setattr("ldsu.solvers._sparse_spectrum.MOST_COMPONENTS", 10)
+    monkeypatch.setattr("ldsu.solvers._sparse_spectrum.MAX_COMPONENTS", 10)
     X, _, _ = samples()
-    with pytest.raises(ValueError, match=r"falls into 90\. Use a larger clique_size"):
+    with pytest.raises(ValueError, match=r"graph of these samples has 90\. Use a larger clique_size"):
         sparse(5, clique_size=1).fit(X)
 
 

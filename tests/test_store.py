@@ -94,7 +94,7 @@ def test_rows_are_filtered_by_value_list_and_none(store):
     store.add([a_row(k=k, split=k, error="no" if k == 2 else None) for k in range(4)], 1)
     assert [row["split"] for row in store.rows(split=[1, 2])] == [1, 2]
     assert [row["split"] for row in store.rows(error=None, data="usps")] == [0, 1, 3]
-    with pytest.raises(ValueError, match="no column 'colour'"):
+    with pytest.raises(ValueError, match="Unknown column 'colour'"):
         list(store.rows(colour="red"))
 
 
@@ -164,7 +164,7 @@ def test_csv_holds_every_row_and_no_half_file_is_left(store, tmp_path, monkeypat
 def test_a_file_of_another_kind_is_refused_and_left_alone(tmp_path):
     text = tmp_path / "notes.sqlite"
     text.write_text("not a database, but long enough to look like one to SQLite" * 20)
-    with pytest.raises(StoreError, match="is not a store of results"):
+    with pytest.raises(StoreError, match="is not a results store"):
         Store(text)
     other = tmp_path / "other.sqlite"
     with sqlite3.connect(other) as database:
@@ -180,9 +180,9 @@ def test_a_store_of_another_schema_or_experiment_or_protocol_is_refused(tmp_path
         store.bind("table1", "text", {"seed": 0, "data usps": ["usps", None]})
         store.bind("table1", "new text", {"seed": 0, "data umist": ["umist", None]})
         assert store.meta("toml") == "new text"
-        with pytest.raises(StoreError, match="holds the experiment 'table1', not 'figure2'"):
+        with pytest.raises(StoreError, match="holds experiment 'table1', not 'figure2'"):
             store.bind("figure2", "", {})
-        with pytest.raises(StoreError, match="made with seed = 0, but the experiment now says 1"):
+        with pytest.raises(StoreError, match="created with seed = 0, but the experiment now has 1"):
             store.bind("table1", "", {"seed": 1})
         with pytest.raises(StoreError, match="data usps"):
             store.bind("table1", "", {"data usps": ["usps", "log"]})
@@ -195,7 +195,7 @@ def test_a_store_of_another_schema_or_experiment_or_protocol_is_refused(tmp_path
 def test_a_store_that_is_not_made_is_not_written_either(tmp_path, options):
     empty = tmp_path / "empty.sqlite"
     empty.touch()
-    with pytest.raises(StoreError, match=r"empty.sqlite is not a store of results"):
+    with pytest.raises(StoreError, match=r"empty.sqlite is not a results store"):
         Store(empty, **options)
     assert files_of(empty) == {"empty.sqlite": b""}
     old = tmp_path / "old" / "x.sqlite"
@@ -237,16 +237,16 @@ def test_a_store_made_before_there_were_several_stamps_goes_on(tmp_path):
         store.plan({TASK: 4})
         store._db.execute("UPDATE tasks SET finished = 'abc'")
     with Store(path) as store:
-        assert (store.finished(), store.unasked()) == ({TASK: {"abc"}}, {})
+        assert (store.finished(), store.surplus()) == ({TASK: {"abc"}}, {})
         store.finish(TASK, "def")
         assert store.finished() == {TASK: {"abc", "def"}}
         store.add([a_row(error="no")], 1)
-        store.forget_errors([TASK], ["LDSU"])
+        store.delete_errors([TASK], ["LDSU"])
         assert store.finished() == {}
 
 
 def test_a_missing_store_is_named_where_it_must_be_there(tmp_path):
-    with pytest.raises(StoreError, match="There is no store at"):
+    with pytest.raises(StoreError, match=r"Store .* does not exist"):
         Store(tmp_path / "none.sqlite", create=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -266,7 +266,7 @@ def test_a_damaged_file_does_not_pass_the_check(tmp_path):
             with pytest.raises(StoreError, match=r"x.sqlite could not be read: .* The file is damaged"):
                 read()
         with pytest.raises(StoreError, match=r"x.sqlite could not be written: .* The file is damaged"):
-            store.forget_errors([TASK], ["LDSU"])
+            store.delete_errors([TASK], ["LDSU"])
     assert [file.name for file in tmp_path.iterdir()] == ["x.sqlite"]
 
 
@@ -366,7 +366,7 @@ def test_forgetting_errors_opens_their_tasks_again(store):
     store.add([a_row(), a_row(k=2, error="no"), a_row(method="KPCA", error="no"), a_row(split=1)], 1)
     for split in (0, 1):
         store.finish(Task("usps", split), "abc")
-    assert store.forget_errors([Task("usps", 0), Task("usps", 1)], ["LDSU"]) == []
+    assert store.delete_errors([Task("usps", 0), Task("usps", 1)], ["LDSU"]) == []
     assert list(store.finished()) == [Task("usps", 1)]
     assert [row["method"] for row in store.rows()] == ["KPCA", "LDSU", "LDSU"]
 
@@ -374,7 +374,7 @@ def test_forgetting_errors_opens_their_tasks_again(store):
 def test_errors_of_a_task_that_another_process_works_on_are_kept(store):
     store.add([a_row(error="no"), a_row(split=1, error="no")], 1)
     put_claim(store, store.owner(os.getppid()))
-    assert store.forget_errors([TASK, Task("usps", 1)], ["LDSU"]) == [TASK]
+    assert store.delete_errors([TASK, Task("usps", 1)], ["LDSU"]) == [TASK]
     assert [row["split"] for row in store.rows()] == [0]
 
 
@@ -440,7 +440,7 @@ def test_a_store_deleted_or_replaced_is_noticed_at_the_next_commit(store, replac
     store.path.unlink()
     if replaced:
         store.path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"x.sqlite was deleted or replaced .* Give the same command to start again\."):
+    with pytest.raises(StoreError, match=r"x.sqlite was deleted or replaced .* Run the same command to start again\."):
         store.begin_run("ldsu bench run", 1, 1)
 
 

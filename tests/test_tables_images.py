@@ -163,7 +163,7 @@ def test_sixteen_bits_are_scaled_and_not_cut_off(folder):
         path = folder({name: Image.fromarray(deep)})
         table = read_table(path)
         assert table.matrix.tolist() == [[0, 1, 255]]
-        assert "16 bits" in table.notes[0]
+        assert "from 16 to 8 bits" in table.notes[0]
         (path / name).unlink()
 
 

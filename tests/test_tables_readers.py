@@ -241,7 +241,7 @@ def test_decimal_comma_is_found_behind_the_first_lines_too(read):
     assert read("t.csv", "a;b\n" + whole).decimal == "."
     table = read("t.csv", "a;b\n" + whole + "1,5;2\n")
     assert table.decimal == ","
-    assert "decimal sign ','" in " ".join(table.notes)
+    assert "decimal separator ','" in " ".join(table.notes)
 
 
 def test_header_with_commas_does_not_hide_the_semicolon(read):
@@ -319,7 +319,7 @@ def test_numbers_in_sequence_are_names_of_columns(read):
 def test_first_line_with_numbers_among_words_is_a_header_with_a_note(read):
     table = read("iris.data", "5.1,3.5,setosa\n4.9,3.0,setosa\n")
     assert table.n_rows == 1
-    assert "numbers are among them" in table.notes[0]
+    assert "although it contains numbers" in table.notes[0]
 
 
 def test_column_without_a_name_gets_one(read):
@@ -393,7 +393,7 @@ def test_what_must_be_fixed_in_wide_text_is_named(read):
     assert "line 3 has 5,003 values, but the first line has 5,002" in refusal(
         read, "t.csv", wide_text([header, ["1", "2"], ["1", "2", "3"]])
     )
-    assert "line 2: a quotation mark is opened and not closed" in refusal(
+    assert "line 2: a quotation mark is not closed" in refusal(
         read, "t.csv", wide_text([header, ['"1', "2"], ["1", "2"]])
     )
 
@@ -443,9 +443,9 @@ def test_libsvm_comments_and_empty_lines_are_no_rows(read):
     [
         ("1 1:2\n1 1:2 3:x\n", ["line 2", "'3:x'"]),
         ("1,2 1:2\n", ["line 1", "'1,2'", "number"]),
-        ("1 3:1 2:1\n", ["line 1", "index 2", "behind 3"]),
+        ("1 3:1 2:1\n", ["line 1", "index 2", "follows 3"]),
         ("1 99999999999:1\n", ["99999999999", "too large"]),
-        ("1\n2\n", ["no pair"]),
+        ("1\n2\n", ["no index:value pair"]),
         ("# nothing\n", ["no rows"]),
     ],
 )

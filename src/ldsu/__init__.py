@@ -51,10 +51,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: `ldsu --help` need not wait for scikit-learn."""
+    """Import public names on first access: `ldsu --help` does not wait for scikit-learn."""
     if name in __all__:
-        for home in ("labels", "methods", "classifier", "model_selection", "spectrum", "io"):
-            module = import_module(f"ldsu.{home}")
+        for submodule in ("labels", "methods", "classifier", "model_selection", "spectrum", "io"):
+            module = import_module(f"ldsu.{submodule}")
             if hasattr(module, name):
                 return globals().setdefault(name, getattr(module, name))
     if not name.startswith("_") and find_spec(f"ldsu.{name}"):

@@ -10,10 +10,10 @@ from ldsu import __version__
 
 
 def main() -> None:
-    """Run the command line, or print how to install it. Ctrl-C and SIGTERM end it with one word and code 130."""
+    """Run the command line, or print how to install it. Ctrl-C and SIGTERM exit with a short message and code 130."""
     try:
         signal.signal(signal.SIGTERM, _interrupt)
-        sys.unraisablehook = _interrupt_again
+        sys.unraisablehook = _retry_interrupt
         try:
             from ldsu.cli import cli
         except ModuleNotFoundError as error:
@@ -23,7 +23,7 @@ def main() -> None:
                 print(f"ldsu {__version__}")
                 return
             print(
-                f"The command line needs the extra cli ({error.name} is not installed). Install it with: "
+                f"The command line requires the extra 'cli' ({error.name} is not installed). Install it with: "
                 "pip install 'ldsu[cli]'",
                 file=sys.stderr,
             )
@@ -33,27 +33,27 @@ def main() -> None:
         print("Interrupted.", file=sys.stderr)
         sys.exit(130)
     finally:
-        # All is done and said: what comes while the interpreter clears up would only add a traceback.
-        for sent in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(sent, signal.SIG_IGN)
+        # A signal during interpreter shutdown would only add a traceback.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _interrupt_again(ignored: Any) -> None:
-    """An interrupt that came where Python lets no error out, as in a callback, comes again a moment later."""
-    if issubclass(ignored.exc_type, KeyboardInterrupt):
+def _retry_interrupt(unraisable: Any) -> None:
+    """Raise an interrupt again that Python could not propagate, for example from a callback."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
         threading.Timer(0.1, _wake_and_interrupt).start()
     else:
-        sys.__unraisablehook__(ignored)
+        sys.__unraisablehook__(unraisable)
 
 
 def _wake_and_interrupt() -> None:
     if sys.platform == "win32":
         _thread.interrupt_main(signal.SIGTERM)
-    else:  # also where it waits for something
+    else:  # also interrupts a blocking system call
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 

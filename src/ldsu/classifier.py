@@ -1,4 +1,4 @@
-"""From features to decisions when labels are few."""
+"""Classification with few labels: feature scaling, score standardization and self-training."""
 
 from __future__ import annotations
 
@@ -35,39 +35,39 @@ from ldsu._utils.fitting import atomic
 from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
-from ldsu.methods.ldsu import LABELS_TO_CHOOSE, NOISE
+from ldsu.methods.ldsu import MIN_LABELS_TO_CHOOSE, NOISE
 
-# Fewer unlabelled points a class than this say too little about the mean and deviation of its scores.
+# Minimum number of unlabelled points per class to estimate the mean and deviation of its scores.
 MIN_UNLABELLED_PER_CLASS = 5
-# With this many labels a class raw scores decide nearly as well, and do not assume classes of similar size.
+# With this many labels per class raw scores are nearly as accurate, and do not assume classes of similar size.
 MANY_LABELS_PER_CLASS = 20
-# Labels this unequal in number are a sample of unequal classes.
+# Label counts with a larger ratio than this indicate unequal class sizes.
 UNEQUAL = 3
-# Classes of similar size are a correction, not evidence: where it would change more than this share of the decisions,
-# and the labels left out are predicted this much of the way from chance to certainty, the scores are believed instead.
-MOST_CHANGED, BETTER_THAN_CHANCE = 0.2, 0.1
-# A predicted label counts as if it were seen with so much noise, in units of the squared norm of the labelled samples'
-# features; a given one is seen with `noise_`, from 0.001 to 1. Of more unlabelled rows a random choice says as much.
+# Standardization assumes classes of similar size. If it would change more than MAX_CHANGED of the decisions, although
+# leave-one-out accuracy is at least BETTER_THAN_CHANCE of the way from chance to 1, raw scores are used instead.
+MAX_CHANGED, BETTER_THAN_CHANCE = 0.2, 0.1
+# Noise of a predicted label, in units of the squared norm of the labelled samples' features; given labels have
+# `noise_`, from 0.001 to 1. Larger sets of unlabelled rows are subsampled to PSEUDO_ROWS.
 PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
-# A row whose features are shorter than this share of the median training row's lies far from everything.
+# A row is isolated if the norm of its features is below this fraction of the median over training rows.
 ISOLATED = 1e-3
-SURE = 0.999
-# Refinement keeps nearly every label, right or wrong: so much of that share is believed.
-BELIEVED = 0.9
-# Factors with which scores, standardised or not, become logarithms of odds against all other classes.
+MAX_CERTAINTY = 0.999
+# Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong.
+KEPT_WEIGHT = 0.9
+# Factors that convert standardized and raw scores to log-odds against all other classes.
 STANDARDIZED_ODDS, RAW_ODDS = {1.0: 0.5, 0.5: 2.0}, 4.0
 
 
 class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Divide all features by one number, so that the mean squared norm of a training row is 1.
+    """Scale all features by a single factor so that the mean squared norm of the training rows is 1.
 
-    Spectral features come with arbitrary, often tiny norms, and a linear classifier's C or alpha means nothing before
-    they are rescaled. Column by column would undo what the features say; as one block only the unit changes.
+    Spectral features have arbitrary, often tiny norms, so a linear classifier's C or alpha is not comparable without
+    rescaling. Scaling column by column would change the relative weights of features; a single factor does not.
 
     Attributes
     ----------
     scale_ : float
-        The number; 1 where all training features are 0.
+        The divisor; 1 if all training features are 0.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @atomic
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Measure the mean squared norm of the rows of X (n, r)."""
+        """Compute the root mean squared norm of the rows of X (n, r)."""
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         entries = X.data if scipy.sparse.issparse(X) else X
         self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(X.shape[0])) or 1.0
@@ -99,10 +99,10 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 class LabelledScoreMixin:
-    """`score` over the labelled rows alone."""
+    """Mixin with a `score` that ignores unlabelled rows."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy over the rows of X whose y is a label.
+        """Return the accuracy over the labelled rows.
 
         Parameters
         ----------
@@ -117,14 +117,14 @@ class LabelledScoreMixin:
         codes, classes = encode_labels(y, _num_samples(X))
         rows = np.flatnonzero(codes >= 0)
         if rows.size == 0:
-            raise ValueError("y holds no label, so there is nothing to score against.")
+            raise ValueError("y has no labelled entries, so a score cannot be computed.")
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)[rows]
         predicted = self.predict(_safe_indexing(X, rows))  # type: ignore[attr-defined]
         return float(accuracy_score(classes[codes[rows]], predicted, sample_weight=weight))
 
 
 def _plain(features: Any) -> Any:
-    """Features as an array or sparse matrix, whatever `set_output` made of them."""
+    """Convert the output of `transform` to an array or sparse matrix, regardless of `set_output`."""
     return features if scipy.sparse.issparse(features) else np.asarray(features)
 
 
@@ -137,22 +137,22 @@ def _estimator_has(method: str) -> Callable[[Any], bool]:
 
 
 class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """Train any classifier on the labelled rows only.
+    """Fit any classifier on the labelled rows only.
 
-    scikit-learn's classifiers read -1 as one more class. At the end of a pipeline this step lets the steps before it
-    see every row and its classifier only the labelled ones.
+    scikit-learn's classifiers treat -1 as another class. As the last step of a pipeline, this meta-estimator lets
+    the steps before it use every row and the classifier only the labelled rows.
 
     Parameters
     ----------
     estimator : classifier
-        It is cloned, not changed.
+        Classifier to clone and fit.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted on the labelled rows.
+        Classifier fitted on the labelled rows.
     classes_ : ndarray of shape (c,)
-        The labels seen.
+        Class labels.
 
     Examples
     --------
@@ -182,9 +182,9 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
         ----------
         X : array-like or sparse matrix of shape (n, d)
         y : array-like of shape (n,)
-            Labels; -1, None, NaN or pandas.NA where there is none.
+            Labels; -1, None, NaN or pandas.NA for unlabelled rows.
         sample_weight : array-like of shape (n,), optional
-            Given to the estimator, for the labelled rows.
+            Sample weights; those of labelled rows are passed to the estimator.
 
         Returns
         -------
@@ -198,10 +198,10 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
         if rows.size == 0:
             raise ValueError("LabelledOnly found no label in y: every entry is -1, None or NaN.")
         arguments = {} if sample_weight is None else {"sample_weight": _check_sample_weight(sample_weight, X)[rows]}
-        # A kernel or distance matrix has a column for each training row, and so has what predict is given.
+        # A kernel or distance matrix has a column for each training row, and so does the input of predict.
         self._columns = rows if get_tags(self.estimator).input_tags.pairwise else None
         labelled_X = self._select(X if rows.size == codes.size else _safe_indexing(X, rows))
-        # One label a class is not "a regression problem".
+        # One label per class is not "a regression problem".
         with ignoring_warnings("The number of unique classes is greater than 50%"):
             self.estimator_ = clone(self.estimator).fit(labelled_X, classes[codes[rows]], **arguments)
         self.classes_ = self.estimator_.classes_
@@ -211,25 +211,25 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels for X (q, d), by the fitted estimator."""
+        """Predict labels for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.predict(self._select(X))
 
     @available_if(_estimator_has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores for X (q, d), by the fitted estimator."""
+        """Compute scores for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.decision_function(self._select(X))
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities for X (q, d), by the fitted estimator."""
+        """Predict class probabilities for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.predict_proba(self._select(X))
 
     @available_if(_estimator_has("predict_log_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of the class probabilities for X (q, d), by the fitted estimator."""
+        """Predict logarithms of class probabilities for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.predict_log_proba(self._select(X))
 
@@ -247,7 +247,7 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
 
 def _default_classifier(self: Any) -> bool:
     if self.classifier is not None:
-        raise AttributeError("This method is there with classifier=None only: other scores are of no known scale.")
+        raise AttributeError("Only available with classifier=None: scores of other classifiers have no known scale.")
     return True
 
 
@@ -257,17 +257,17 @@ def row_lengths(Z: Any) -> np.ndarray:
 
 
 def _center_and_scale(scores: np.ndarray, power: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of each column, and a power of its mean deviation."""
+    """Mean of each column, and a power of its mean absolute deviation."""
     center = scores.mean(axis=0)
     scale = np.abs(scores - center).mean(axis=0) ** power
     return center, np.where(scale > 0, scale, 1.0)
 
 
 def _log_odds(scores: np.ndarray) -> np.ndarray:
-    """Logarithms of the odds of each class against all others, by the softmax of the scores (q, c)."""
+    """Log-odds of each class against all others, from the softmax of the scores (q, c)."""
     rows, top = np.arange(scores.shape[0]), scores.argmax(axis=1)
     log_p = log_softmax(scores, axis=1)
-    with np.errstate(divide="ignore"):  # the largest comes next, without the difference of nearly equal numbers
+    with np.errstate(divide="ignore"):  # the largest is computed below, without cancellation
         odds: np.ndarray = log_p - np.log1p(-np.exp(log_p))
     others = scores.copy()
     others[rows, top] = -np.inf
@@ -279,26 +279,25 @@ def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
     """Probabilities (q, c) from scores (q, c), or (q, 1) for two classes."""
     if scores.shape[1] == 1:
         scores = np.hstack([-scores, scores])
-    below = scores - scores.max(axis=1, keepdims=True)  # so that only what has no weight is cut off
+    below = scores - scores.max(axis=1, keepdims=True)  # clipping then only affects negligible terms
     probabilities: np.ndarray = softmax(np.maximum(sharpness * below, -1e9), axis=1)
     return probabilities
 
 
-def certainties(scores: np.ndarray, sharpness: float) -> np.ndarray:
-    """Probability of the class predicted for each row, from scores (q, c) or (q, 1)."""
+def max_probabilities(scores: np.ndarray, sharpness: float) -> np.ndarray:
+    """Probability of the predicted class of each row, from scores (q, c) or (q, 1)."""
     return _softmax(scores, sharpness).max(axis=1)
 
 
 class Confidence(NamedTuple):
-    """Two reasons to doubt a predicted label.
+    """Two confidence measures of a predicted label.
 
     Attributes
     ----------
     margin : ndarray of shape (q,)
-        Probability of the predicted class less that of the next one: near 0 between two classes.
+        Difference between the two largest class probabilities: near 0 between two classes.
     familiarity : ndarray of shape (q,)
-        Share of the training rows that lie no deeper in the data: the length of their features is no greater. 0 far
-        from everything.
+        Fraction of training rows whose features have no larger norm: 0 far from all training rows.
     """
 
     margin: np.ndarray
@@ -306,49 +305,49 @@ class Confidence(NamedTuple):
 
 
 class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
-    """Learn features from all rows, and a linear classifier from the labelled ones and then from all.
+    """Classify with few labels: semi-supervised features and a self-trained linear classifier.
 
-    Three steps follow the features.
+    Features are learned from all rows. Three steps follow.
 
-    1. A ridge classifier on the labelled rows. With ``LDSU(strength="auto")`` its ridge is chosen with the strength.
-    2. Scores are standardised. With few labels they rank well before they decide well: the scores of each class have a
-       scale of their own, set by the density around its few labels. Each class's score is therefore standardised by its
-       mean and mean deviation (with three labels a class or more its square root) over the unlabelled training rows
-       before the largest is taken. That changes no ranking within a class. It leans towards classes of similar size,
-       which helps much with one or three labels a class and little with twenty: "auto" standardises where it has
-       much to give.
-    3. Rounds of refinement: all rows get the label predicted so far, count little beside the given labels, and the
-       ridge classifier is fitted again. Rows deep inside a class then speak for it as a few labels cannot.
+    1. A ridge classifier is fitted to the labelled rows. ``LDSU(strength="auto")`` also chooses its ridge.
+    2. Scores are standardized. With few labels the scale of a class's scores depends on the density around its labels,
+       so scores rank rows well within a class but are not comparable between classes. Each class's score is centered at
+       its mean over the unlabelled training rows and divided by its mean deviation (by the square root of it with three
+       or more labels per class). The ranking within a class does not change. This favors classes of similar size, which
+       helps considerably with one to three labels per class and little with twenty: see `standardize_scores`.
+    3. Refinement (self-training): unlabelled rows get their predicted label with a small weight, and the ridge
+       classifier is fitted again to all rows.
 
     Parameters
     ----------
     features : transformer, default=None
-        Learns the features; None is ``LDSU()``. Any of `ldsu.METHODS` will do.
+        Feature extractor, for example any of `ldsu.METHODS`. None is ``LDSU()``.
     classifier : classifier, default=None
-        Linear classifier with a `decision_function`, fitted to the features of the labelled rows after they were scaled
-        as one block, without refinement. None is the ridge classifier described.
+        Linear classifier with a `decision_function`, fitted to the block-scaled features of the labelled rows without
+        refinement. None is the self-trained ridge classifier described above.
     standardize_scores : bool or "auto", default="auto"
-        Standardize the scores that decide. "auto" does so with fewer than twenty labels per class (the median class),
-        no class with more than three times the labels of another, and at least five unlabelled rows per class; but not
-        where it would change more than a fifth of the decisions although leave-one-out accuracy is well above chance:
-        classes are then of unequal size. With one or two labels per class that cannot be seen; use False where classes
-        are known to be of very unequal size.
+        Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
+        labels, no class has more than three times the labels of another, and there are at least five unlabelled rows
+        per class; but not if it would change more than a fifth of the predictions although leave-one-out accuracy is
+        well above chance, which indicates unequal class sizes. With one or two labels per class this cannot be
+        detected; use False if class sizes are known to be very unequal.
     n_refinements : int, default=4
-        Rounds of the third step, for ``classifier=None``.
+        Number of refinement rounds, for ``classifier=None``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (c,)
-        The labels seen.
+        Class labels.
     features_, scaler_, classifier_ : estimators
         The fitted steps.
     score_center_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
-        The raw scores less the first, divided by the second, are the scores that decide.
+        Center and scale of the scores: the class of the largest ``(raw - score_center_) / score_scale_`` is predicted.
     transduction_ : ndarray of shape (n,)
-        Labels of the training rows: the given ones, and predictions elsewhere.
+        Labels of the training rows: the given labels, and predictions for unlabelled rows.
     expected_accuracy_ : float
-        What `predict_proba` is scaled to: between the accuracy for labels left out, where `features_` measured it, and
-        nine tenths of the share of unlabelled rows whose label the refinement kept. Only with ``classifier=None``.
+        Estimated accuracy, to which `predict_proba` is calibrated: between the leave-one-out accuracy, if `features_`
+        computed it, and 0.9 times the fraction of unlabelled rows whose label refinement did not change. Only with
+        ``classifier=None``.
 
     Examples
     --------
@@ -387,14 +386,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn features and classifier.
+        """Fit the features and the classifier.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
             Samples, labelled and unlabelled.
         y : array-like of shape (n,)
-            Labels of at least two classes; -1, None, NaN or pandas.NA where there is none.
+            Labels of at least two classes; -1, None, NaN or pandas.NA for unlabelled rows.
 
         Returns
         -------
@@ -414,7 +413,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         self._lengths = np.sort(row_lengths(Z))
         if self.classifier is None:
-            power, asked, first = self._learn_from_all(Z, codes)
+            power, pseudo_rows, first = self._fit_self_training(Z, codes)
         else:
             self.classifier_ = LabelledOnly(self.classifier).fit(Z, codes)
             power = self._power(class_counts(codes), int(np.sum(codes < 0)))
@@ -423,20 +422,20 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         scores = (raw - self.score_center_) / self.score_scale_
         predicted = self._decide(scores)
         if self.classifier is None:
-            kept = float(np.mean(predicted[asked] == first)) if asked.size else 1.0
+            kept = float(np.mean(predicted[pseudo_rows] == first)) if pseudo_rows.size else 1.0
             rows = scores[codes < 0] if np.any(codes < 0) else scores
-            self._scale_probabilities(lambda sharpness: float(certainties(rows, sharpness).mean()), codes, kept)
+            self._scale_probabilities(lambda sharpness: float(max_probabilities(rows, sharpness).mean()), codes, kept)
         unlabelled = codes < 0
-        self._warn_of_isolated(Z[unlabelled], "unlabelled training row(s)")
+        self._warn_isolated(Z[unlabelled], "unlabelled training row(s)")
         self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the classes. The largest is that of the class `predict` gives.
+        """Compute class scores. `predict` returns the class with the largest score.
 
-        With ``classifier=None`` and three classes or more, the score of a class is the logarithm of its odds against
-        all others by the softmax of the (standardised) scores: a row that two classes claim ranks low for both.
-        Otherwise it is the (standardised) score of the classifier.
+        With ``classifier=None`` and three or more classes, the score of a class is its log-odds against all others from
+        the softmax of the (standardized) scores: a row between two classes ranks low for both. Otherwise it is the
+        (standardized) score of the classifier.
 
         Parameters
         ----------
@@ -450,7 +449,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return self._decisions(self._scaled_features(X))
 
     def _decisions(self, Z: Any) -> np.ndarray:
-        """Scores of the classes for scaled features."""
+        """Class scores from scaled features."""
         scores = self._scores(Z)
         if scores.shape[1] == 1:
             return scores[:, 0]
@@ -459,7 +458,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return _log_odds(self._odds * scores)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels for new samples. A warning counts those that lie far from all training rows.
+        """Predict labels of new samples. Warns about rows that lie far from all training rows.
 
         Parameters
         ----------
@@ -471,16 +470,17 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         Z = self._scaled_features(X)
-        self._warn_of_isolated(Z, "row(s)")
+        self._warn_isolated(Z, "row(s)")
         labels: np.ndarray = self.classes_[self._decide(self._scores(Z))]
         return labels
 
     @available_if(_default_classifier)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes: the softmax of the scores, as sure on average as the labels left out allow.
+        """Predict class probabilities: the softmax of the scores, calibrated to `expected_accuracy_` on average.
 
-        Rows far from all training rows get equal probabilities. With one or two labels a class nothing can be left
-        out, and probabilities are then too sure wherever the graph misleads. Only with ``classifier=None``.
+        Rows far from all training rows get equal probabilities. With one or two labels per class leave-one-out accuracy
+        is not available, and probabilities are overconfident if the graph is misleading. Only with
+        ``classifier=None``.
 
         Parameters
         ----------
@@ -495,7 +495,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     @available_if(_default_classifier)
     def confidence(self, X: Any) -> Confidence:
-        """Why a predicted label may be wrong: between two classes, or far from everything.
+        """Compute the confidence of predicted labels: margin between classes, and familiarity with the training data.
 
         Parameters
         ----------
@@ -504,19 +504,19 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         confidence : Confidence
-            With `margin` and `familiarity`, each of shape (q,) and from 0 to 1.
+            `margin` and `familiarity`, each of shape (q,) and from 0 to 1.
         """
-        return self._judge(X)[1]
+        return self._predict_with_confidence(X)[1]
 
-    def _judge(self, X: Any) -> tuple[np.ndarray, Confidence, int]:
-        """Probabilities (q, c), confidence, and how many rows lie far from everything, from one set of features."""
+    def _predict_with_confidence(self, X: Any) -> tuple[np.ndarray, Confidence, int]:
+        """Probabilities (q, c), confidence and number of isolated rows, from one evaluation of the features."""
         check_is_fitted(self)
         Z = self._scaled_features(X)
         probabilities = self._probabilities(Z)
         ascending = np.sort(probabilities, axis=1)
-        # A training row lies as far out as itself, however many threads summed it up.
-        deeper = np.searchsorted(self._lengths, row_lengths(Z) * (1 + 1e-9), side="right")
-        confidence = Confidence(ascending[:, -1] - ascending[:, -2], deeper / self._lengths.size)
+        # Tolerance for rounding, which depends on the number of threads.
+        no_larger = np.searchsorted(self._lengths, row_lengths(Z) * (1 + 1e-9), side="right")
+        confidence = Confidence(ascending[:, -1] - ascending[:, -2], no_larger / self._lengths.size)
         return probabilities, confidence, int(self._isolated(Z).sum())
 
     def _scaled_features(self, X: Any) -> Any:
@@ -525,15 +525,15 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _scores(self, Z: Any) -> np.ndarray:
         return (self._raw_scores(Z) - self.score_center_) / self.score_scale_
 
-    def _learn_from_all(self, Z: Any, codes: np.ndarray) -> tuple[float | None, np.ndarray, np.ndarray]:
-        """Ridge classifier on the labelled rows, then on all with the labels it predicts.
+    def _fit_self_training(self, Z: Any, codes: np.ndarray) -> tuple[float | None, np.ndarray, np.ndarray]:
+        """Fit the ridge classifier to the labelled rows, then to all rows with predicted labels.
 
         Returns
         -------
         power : float or None
-            How scores are standardized, as `_power` gives it.
+            Standardization of the scores, see `_power`.
         rows, first : ndarrays of int
-            Unlabelled rows that took part, and the labels that the labelled rows alone gave them.
+            Unlabelled rows used, and their labels predicted from the labelled rows alone.
         """
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         counts = class_counts(codes)
@@ -542,10 +542,10 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             unlabelled = np.sort(np.random.default_rng(0).choice(unlabelled, PSEUDO_ROWS, replace=False))
         refine = partial(self._refine, Z[labelled], Z[unlabelled], codes[labelled])
         first, last = refine(power)
-        if power is not None and self._may_doubt_equal_shares(counts):
+        if power is not None and self._may_use_raw_scores(counts):
             standardized = self.classifier_
             first_raw, last_raw = refine(None)
-            if np.mean(last != last_raw) > MOST_CHANGED:
+            if np.mean(last != last_raw) > MAX_CHANGED:
                 power, first = None, first_raw
             else:
                 self.classifier_ = standardized
@@ -554,9 +554,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _refine(
         self, Z_labelled: Any, Z_unlabelled: Any, codes: np.ndarray, power: float | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Fit `classifier_` to the labelled rows, then in rounds to all; the first and the last labels of the others.
+        """Fit `classifier_` to the labelled rows, then repeatedly to all; return first and last labels of the others.
 
-        Scores are standardized with a `power` of their mean deviation, or taken as they are where it is None.
+        Scores are divided by their mean deviation to the `power`, or used unchanged if it is None.
         """
         noise = float(getattr(self.features_, "noise_", NOISE))
         ridge = RidgeClassifier(alpha=noise * float(np.mean(row_lengths(Z_labelled) ** 2)) or 1.0)
@@ -578,8 +578,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             last = predicted()
         return first, last
 
-    def _may_doubt_equal_shares(self, counts: np.ndarray) -> bool:
-        """Whether leaving labels out has shown that the scores mean something."""
+    def _may_use_raw_scores(self, counts: np.ndarray) -> bool:
+        """Whether leave-one-out accuracy shows that the scores are informative."""
         selection = getattr(self.features_, "selection_", None)
         if self.standardize_scores != "auto" or not selection:
             return False
@@ -587,21 +587,21 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return float(selection[0]["accuracy"]) >= chance + BETTER_THAN_CHANCE * (1 - chance)
 
     def _scale_probabilities(self, certainty: Callable[[float], float], codes: np.ndarray, kept: float) -> None:
-        """Find the factor of the scores with which unlabelled rows are, on average, as sure as they are right.
+        """Find the factor of the scores with which the mean predicted probability equals the expected accuracy.
 
-        `certainty` gives the mean probability of the class predicted for a factor, `kept` is the share of labels that
-        refinement left as they were.
+        `certainty` returns the mean probability of the predicted class for a factor, `kept` is the fraction of labels
+        that refinement did not change.
         """
         selection = getattr(self.features_, "selection_", None)
-        # Labels left out are foretold from fewer labels and without refinement, which matters less the more there are.
-        doubt = min(0.5, 2 / float(np.median(class_counts(codes)))) if selection else 1.0
-        left_out = float(selection[0]["accuracy"]) if selection else 0.0
-        self.expected_accuracy_ = doubt * BELIEVED * kept + (1 - doubt) * left_out
+        # Leave-one-out accuracy is based on fewer labels and no refinement, which matters less with more labels.
+        kept_share = min(0.5, 2 / float(np.median(class_counts(codes)))) if selection else 1.0
+        leave_one_out = float(selection[0]["accuracy"]) if selection else 0.0
+        self.expected_accuracy_ = kept_share * KEPT_WEIGHT * kept + (1 - kept_share) * leave_one_out
         c = self.classes_.size
-        wanted = float(np.clip(self.expected_accuracy_, 1.05 / c, SURE))
+        target = float(np.clip(self.expected_accuracy_, 1.05 / c, MAX_CERTAINTY))
 
         def surplus(exponent: float) -> float:
-            return certainty(float(np.exp(exponent))) - wanted
+            return certainty(float(np.exp(exponent))) - target
 
         low, high = -20.0, 20.0
         inside = surplus(low) < 0 < surplus(high)
@@ -611,22 +611,22 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _probabilities(self, Z: Any) -> np.ndarray:
         probabilities = _softmax(self._scores(Z), self._sharpness)
         isolated = self._isolated(Z)
-        # Nearly: so that the largest probability is still that of the label predicted.
+        # Not exactly equal, so that the largest probability is still that of the predicted label.
         probabilities[isolated] = (1 - 1e-6) / self.classes_.size + 1e-6 * probabilities[isolated]
         return probabilities
 
     def _isolated(self, Z: Any) -> np.ndarray:
         return row_lengths(Z) < ISOLATED * float(np.median(self._lengths))
 
-    def _warn_of_isolated(self, Z: Any, what: str) -> None:
-        self._warn_of_count(int(self._isolated(Z).sum()), what, stacklevel=4)
+    def _warn_isolated(self, Z: Any, what: str) -> None:
+        self._warn_isolated_count(int(self._isolated(Z).sum()), what, stacklevel=4)
 
     @staticmethod
-    def _warn_of_count(count: int, what: str, stacklevel: int = 3) -> None:
+    def _warn_isolated_count(count: int, what: str, stacklevel: int = 3) -> None:
         if count:
             warnings.warn(
-                f"{count} {what} lie far from everything the features were learned from: their labels are guesses. "
-                "`confidence` tells which.",
+                f"{count} {what} lie far from all training rows: their labels are guesses. "
+                "Use `confidence` to find them.",
                 stacklevel=stacklevel,
             )
 
@@ -636,17 +636,16 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         c = self.classes_.size
         if scores.shape[1] != (1 if c == 2 else c) or getattr(self.classifier, "decision_function_shape", "") == "ovo":
             raise ValueError(
-                f"{self.classifier} gives {scores.shape[1]} score(s) for {c} classes. LDSUClassifier needs one for each"
-                " class against the rest (one in all for two classes): decision_function_shape='ovr', for example."
+                f"{self.classifier} returns {scores.shape[1]} score(s) for {c} classes. LDSUClassifier requires "
+                "one-vs-rest scores (a single one for two classes): use decision_function_shape='ovr', for example."
             )
         return scores
 
     def _power(self, counts: np.ndarray, n_unlabelled: int) -> float | None:
-        """Power of the mean deviation that scores are divided by, from the labels of each class; None for raw scores.
+        """Power of the mean deviation by which scores are divided, from the label counts; None for raw scores.
 
-        The whole deviation makes all classes equally large; none of it, as large as the density around their labels
-        makes them. With one or two labels per class that density says nothing of the class; with more, half of it is
-        believed.
+        Power 1 makes all classes equally large; power 0 leaves class sizes to the density around the labels. With one
+        or two labels per class that density is not informative; with more labels the power is 0.5.
         """
         if self.standardize_scores == "auto":
             few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and counts.max() <= UNEQUAL * counts.min()
@@ -655,7 +654,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             standardize = self.standardize_scores and n_unlabelled > 0
         if not standardize:
             return None
-        return 1.0 if np.median(counts) < LABELS_TO_CHOOSE else 0.5
+        return 1.0 if np.median(counts) < MIN_LABELS_TO_CHOOSE else 0.5
 
     def _standardization(self, raw: np.ndarray, power: float | None) -> tuple[np.ndarray, np.ndarray]:
         """Center and scale from the raw scores of unlabelled rows."""

@@ -1,4 +1,4 @@
-"""Graph Laplacians: same class, local discriminant cliques, plain neighbours."""
+"""Graph Laplacians: same-class graph, local discriminant cliques, nearest-neighbor graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ldsu.labels import class_counts
 from ldsu.neighbors import cliques as cliques_of
 from ldsu.neighbors import input_neighbors, kernel_neighbors, nearest, nearest_by_kernel
 
-# Small matrices that are decomposed together; a GPU's library takes half a megabyte for each.
+# Batch size of small eigendecompositions; the GPU library needs half a megabyte for each.
 CLIQUES_AT_ONCE = 2**13
 
 
@@ -30,7 +30,7 @@ def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
     Returns
     -------
     L_w : sparse array of shape (n, n)
-        It stores m_t^2 entries a class; `class_laplacian_rows` needs none of them.
+        Stores m_t^2 entries per class; `class_laplacian_rows` avoids forming it.
     """
     G = class_indicator(codes)
     labelled = codes >= 0
@@ -40,14 +40,14 @@ def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
 
 
 def class_laplacian_rows(codes: np.ndarray, Z: Any) -> Iterator[tuple[np.ndarray, Any]]:
-    """The rows of ``L_w @ Z`` that are not zero, class by class, in O(m q) for Z (n x q) and without L_w."""
+    """Nonzero rows of ``L_w @ Z``, class by class, in O(m q) for Z (n x q) without forming L_w."""
     for t, m_t in enumerate(class_counts(codes).tolist()):
         members = np.flatnonzero(codes == t)
         yield members, m_t * Z[members] - Z[members].sum(axis=0)
 
 
 def class_indicator(codes: np.ndarray, *, unit_columns: bool = False) -> scipy.sparse.csr_array:
-    """Class membership G (n x c): ``G_it = 1`` if point i is labelled t; columns of norm 1 on request."""
+    """Class membership G (n x c): ``G_it = 1`` if point i is labelled t; optionally with columns of norm 1."""
     labelled = np.flatnonzero(codes >= 0)
     counts = class_counts(codes)
     values = 1 / np.sqrt(counts[codes[labelled]]) if unit_columns else np.ones(labelled.size)
@@ -55,10 +55,9 @@ def class_indicator(codes: np.ndarray, *, unit_columns: bool = False) -> scipy.s
 
 
 def clique_grams(X: Any, cliques: Any, arrays: Arrays = CPU) -> Any:
-    """Gram matrix of each clique about its own mean, ``G_i = H X_i X_i^T H``, from rows of X (n x d): (n, k, k).
+    """Gram matrix of each clique, centered at its mean, ``G_i = H X_i X_i^T H``, from rows of X (n x d): (n, k, k).
 
-    The rows of a block of cliques are gathered, centred in double precision and multiplied, so that memory beyond the
-    result stays small whatever n and d are.
+    Works on blocks of cliques in double precision, so that temporary memory stays small for any n and d.
     """
     n, k = cliques.shape
     grams = arrays.zeros((n, k, k), "float64")
@@ -74,7 +73,7 @@ def clique_grams(X: Any, cliques: Any, arrays: Arrays = CPU) -> Any:
 
 
 def clique_grams_kernel(K: Any, cliques: Any) -> Any:
-    """The same in the kernel's feature space: ``G_i = H K_[clique i] H``."""
+    """Like `clique_grams`, in the kernel's feature space: ``G_i = H K_[clique i] H``."""
     grams = K[cliques[:, :, None], cliques[:, None, :]]
     grams -= grams.mean(axis=1)[:, None]
     grams -= grams.mean(axis=2)[:, :, None]
@@ -82,7 +81,7 @@ def clique_grams_kernel(K: Any, cliques: Any) -> Any:
 
 
 def mean_clique_scatter(grams: Any) -> float:
-    """Mean squared distance of a point from its clique's mean: the unit in which a relative theta is given."""
+    """Mean squared distance of a point from its clique's mean: the unit of a relative theta."""
     n, k = grams.shape[:2]
     return float(grams.reshape(n, -1)[:, :: k + 1].sum()) / (n * k)
 
@@ -91,7 +90,7 @@ def clique_weights(grams: Any, theta: float, xp: Any = np) -> Any:
     """The Laplacian of each clique, ``L_i = H (G_i + theta I)^-1 H``, from its Gram matrix: (n, k, k)."""
     weights = xp.empty_like(grams)
     for block in gen_batches(grams.shape[0], CLIQUES_AT_ONCE):
-        # Eigenvalues rather than an inverse: G_i is singular by construction, and by rounding a little indefinite.
+        # Eigenvalues rather than an inverse: G_i is singular, and by rounding slightly indefinite.
         scatter, Q = xp.linalg.eigh(grams[block])
         HQ = Q - Q.mean(axis=1)[:, None]
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -115,7 +114,7 @@ def clique_laplacian(grams: np.ndarray, cliques: np.ndarray, theta: float) -> sc
     Parameters
     ----------
     grams : ndarray of shape (n, k, k)
-        Centred Gram matrices of the cliques.
+        Centered Gram matrices of the cliques.
     cliques : ndarray of shape (n, k)
         Members of the cliques.
     theta : float
@@ -132,28 +131,28 @@ def clique_laplacian(grams: np.ndarray, cliques: np.ndarray, theta: float) -> sc
 def local_discriminant_graph(
     X: Any, K: Any, *, clique_size: int, theta: float, relative: bool, arrays: Arrays = CPU
 ) -> tuple[scipy.sparse.csr_array, float]:
-    """Neighbours, cliques and their Laplacian in one go.
+    """Compute neighbors, cliques and the local discriminant Laplacian.
 
     Parameters
     ----------
     X : array or sparse matrix of shape (n, d)
-        Samples; read only where K is None.
+        Samples; used only if K is None.
     K : array of shape (n, n) or None
-        Take neighbours and cliques from this kernel's feature space instead of the input space.
+        Kernel matrix; if given, neighbors and cliques are computed in its feature space instead of the input space.
     clique_size : int
-        k, the point itself included.
+        k, including the point itself.
     theta : float
         Ridge of the cliques.
     relative : bool
         Measure theta in units of the mean clique scatter, and divide L by the mean of its diagonal.
     arrays : Arrays
-        Where K is, neighbours are searched and Gram matrices made.
+        Device of K, of the neighbor search and of the Gram matrices.
 
     Returns
     -------
     L : sparse array of shape (n, n)
     theta : float
-        The ridge in the units of the data.
+        Ridge in the units of the data.
     """
     k = clique_size - 1
     on_device = arrays.xp is not np
@@ -169,14 +168,14 @@ def local_discriminant_graph(
         arrays = CPU
         members = cliques_of(input_neighbors(X, k)[1])
         grams = clique_grams(X, members)
-    # A few numbers for each sample: the rest is work for the CPU.
+    # Only a few numbers per sample are left: continue on the CPU.
     return scaled_clique_laplacian(arrays.get(grams), arrays.get(members), theta, relative=relative)
 
 
 def scaled_clique_laplacian(
     grams: np.ndarray, cliques: np.ndarray, theta: float, *, relative: bool
 ) -> tuple[scipy.sparse.csr_array, float]:
-    """`clique_laplacian` in the units asked for, and the ridge in the units of the data."""
+    """`clique_laplacian`, scaled if `relative`, and the ridge in the units of the data."""
     if relative:
         theta *= mean_clique_scatter(grams) or 1.0
     L = clique_laplacian(grams, cliques, theta)
@@ -189,13 +188,13 @@ def mean_diagonal(L: scipy.sparse.csr_array) -> float:
 
 
 def neighbor_weights(neighbors: np.ndarray, weights: np.ndarray | None = None) -> scipy.sparse.csr_array:
-    """Symmetric weights of the graph in which i and j are joined if either lists the other.
+    """Symmetric weights of the graph that joins i and j if either is a neighbor of the other.
 
     Parameters
     ----------
     neighbors : ndarray of shape (n, k)
     weights : ndarray of shape (n, k), optional
-        A weight for each listed pair, the same whichever of the two lists it. Default: 1.
+        Weight of each pair, symmetric. Default: 1.
     """
     n, k = neighbors.shape
     values = np.ones(n * k) if weights is None else weights.ravel()
@@ -205,5 +204,5 @@ def neighbor_weights(neighbors: np.ndarray, weights: np.ndarray | None = None) -
 
 
 def graph_laplacian(W: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """``D - W``, D the row sums of W."""
+    """``D - W`` with D the row sums of W."""
     return (scipy.sparse.diags_array(W.sum(axis=1)) - W).tocsr()

@@ -1,4 +1,4 @@
-"""Kernels: which one, with which bandwidth, and whether a given matrix is one."""
+"""Kernel functions, bandwidth selection, and validation of kernel matrices and samples."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from ldsu._utils.memory import require_memory
 FLOATS = [np.float64, np.float32]
 KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
 GAMMA_KERNELS = ("rbf", "chi2", "poly")
-# Kernels whose neighbours and cliques are those of the input space: functions of Euclidean distance, and the linear
+# Kernels whose neighbors and cliques are computed in the input space: functions of Euclidean distance, and the linear
 # kernel, whose feature space is the input space.
 INPUT_SPACE_KERNELS = ("rbf", "linear")
-# Kernels made of inner products, which a device computes itself; the others are computed on the CPU and moved.
+# Kernels based on inner products, computed on the device; the others are computed on the CPU and moved.
 DEVICE_KERNELS = ("rbf", "linear", "poly", "cosine")
 MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with every number settled: call it to get a kernel matrix.
+    """A kernel with resolved parameters. Call it to compute a kernel matrix.
 
     Attributes
     ----------
     name : str or callable
-        One of `KERNELS`, or a function of two rows, as scikit-learn's `pairwise_kernels` takes it.
+        One of `KERNELS`, or a function of two rows, as in scikit-learn's `pairwise_kernels`.
     gamma : float or None
-        Bandwidth of rbf, chi2 and poly; None where the kernel has none.
+        Bandwidth of rbf, chi2 and poly; None for other kernels.
     degree, coef0 : float
-        Of poly.
+        Parameters of poly.
     params : dict
-        Further keyword arguments of a callable.
+        Additional keyword arguments of a callable.
     """
 
     name: str | Callable[..., float]
@@ -51,11 +51,11 @@ class Kernel:
     params: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, X: Any, Y: Any = None, arrays: Arrays = CPU) -> Any:
-        """Evaluate the kernel between the rows of X (a x d) and of Y (b x d): shape (a, b), where `arrays` is.
+        """Evaluate the kernel between the rows of X (a x d) and Y (b x d): shape (a, b), on the device of `arrays`.
 
-        Always in double precision: kernel matrices are nearly singular, and single precision drowns the small
-        eigenvalues that the methods live on. For "precomputed", X holds kernel values against all training points and
-        Y, if any, the columns wanted.
+        Always in double precision: kernel matrices are nearly singular, and in single precision rounding hides the
+        small eigenvalues that the methods use. For "precomputed", X holds kernel values against all training points
+        and Y, if given, the indices of the columns to select.
         """
         if arrays.xp is not np:
             if self.name in DEVICE_KERNELS and not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Y):
@@ -81,19 +81,19 @@ class Kernel:
                 "chi2": {"gamma": self.gamma},
                 "poly": {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0},
             }
-            with np.errstate(all="ignore"):  # what overflows is named below
+            with np.errstate(all="ignore"):  # overflow is reported below
                 K = dense(pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {})))
         return self._finite(K, np)
 
     def _finite(self, K: Any, xp: Any) -> Any:
         if not bool(xp.isfinite(K).all()):
             raise ValueError(
-                f"{self} gives NaN or infinity for some pair of rows. Rescale X, or choose smaller kernel parameters."
+                f"{self} is NaN or infinite for some pair of rows. Rescale X, or use smaller kernel parameters."
             )
         return K
 
     def train_matrix(self, X: Any, arrays: Arrays = CPU) -> Any:
-        """The kernel matrix (n, n) of training samples: checked where the user made it, and free to be overwritten."""
+        """Kernel matrix (n, n) of the training samples: validated if user-defined, and safe to overwrite."""
         if callable(self.name) or self.name == "precomputed":
             K = self(X)
             check_kernel_matrix(K, self.precision(X))
@@ -101,19 +101,19 @@ class Kernel:
         return self(X, arrays=arrays)
 
     def precision(self, X: Any) -> float:
-        """Relative rounding error of the kernel values: that of X where they are X itself, else double precision."""
+        """Relative rounding error of the kernel values: that of X if precomputed, else of double precision."""
         return float(np.finfo(X.dtype if self.name == "precomputed" else np.float64).eps)
 
     def same_as(self, other: Kernel) -> bool:
-        """Whether two kernels are the same function, arrays among the parameters included."""
+        """Whether two kernels are the same function, including array-valued parameters."""
         plain = (self.name, self.gamma, self.degree, self.coef0) == (other.name, other.gamma, other.degree, other.coef0)
         return plain and joblib.hash(self.params) == joblib.hash(other.params)
 
     def support(self, X: Any, rows: np.ndarray | None = None) -> Any:
-        """What to keep of the training samples (or of some rows) to evaluate the kernel against them later.
+        """Data needed to evaluate the kernel against the training samples (or some rows) later.
 
-        A copy of the samples, so that changing them later does not change the model; for "precomputed", where callers
-        bring kernel values, their columns.
+        A copy of the samples, so that modifying them later does not change the model; for "precomputed", the column
+        indices.
         """
         if self.name == "precomputed":
             return np.arange(X.shape[0]) if rows is None else rows
@@ -132,22 +132,22 @@ def resolve_kernel(
 ) -> Kernel:
     """Turn an estimator's kernel parameters into a `Kernel` for the rows of X (n x d)."""
     if kernel not in GAMMA_KERNELS:
-        settled = None
+        resolved = None
     elif gamma == "median":
-        settled = median_gamma(X, kernel, gamma_scale)
+        resolved = median_gamma(X, kernel, gamma_scale)
     else:
-        settled = float(gamma)
-    if settled is not None and not 0 < settled < np.inf:
-        raise ValueError(f"gamma is {settled:.3g}, but must be positive and finite. Rescale X, or give another gamma.")
-    return Kernel(kernel, settled, degree, coef0, dict(kernel_params or {}))
+        resolved = float(gamma)
+    if resolved is not None and not 0 < resolved < np.inf:
+        raise ValueError(f"gamma is {resolved:.3g}, but must be positive and finite. Rescale X, or set gamma.")
+    return Kernel(kernel, resolved, degree, coef0, dict(kernel_params or {}))
 
 
 def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     """Bandwidth in units of the data: ``scale / (2 median_{i<j} d(x_i, x_j))``.
 
     d is the squared Euclidean distance for rbf and poly and the chi2 distance ``sum (x-y)^2 / (x+y)`` for chi2.
-    Beyond 1,000 rows the median is that of a fixed random 1,000 of them. Where more than half of the pairs are equal
-    rows, the mean takes the median's place; where all are, gamma is `scale`.
+    For more than 1,000 rows the median is taken over a fixed random subset of 1,000. If more than half of the pairs are
+    duplicates, the mean replaces the median; if all are, gamma is `scale`.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
         distances = euclidean_distances(shifted(X, column_means(X)), squared=True)
     pairs = squareform(distances, checks=False).astype(np.float64)
     typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
-    with np.errstate(over="ignore"):  # `resolve_kernel` refuses what is not finite
+    with np.errstate(over="ignore"):  # `resolve_kernel` rejects values that are not finite
         return float(scale / (2 * typical)) if typical > 0 else float(scale)
 
 
@@ -181,9 +181,9 @@ def _product_kernel(kernel: Kernel, X: Any, Y: Any, xp: Any) -> Any:
         K *= -2
         K += (X * X).sum(axis=1)[:, None]
         K += (Y * Y).sum(axis=1)
-        if same:  # a sample is at no distance from itself, whatever rounding says
-            own = xp.arange(K.shape[0], device=K.device)
-            K[own, own] = 0
+        if same:  # zero distance to itself, exactly
+            diagonal = xp.arange(K.shape[0], device=K.device)
+            K[diagonal, diagonal] = 0
         xp.clip(K, 0, None, out=K)
         K *= -(kernel.gamma or 0.0)
         xp.exp(K, out=K)
@@ -195,71 +195,71 @@ def _product_kernel(kernel: Kernel, X: Any, Y: Any, xp: Any) -> Any:
 
 
 def _unit_rows(X: Any, xp: Any) -> Any:
-    """Rows of X divided by their length; a row of zeros stays one."""
+    """Rows of X scaled to unit norm; zero rows are left unchanged."""
     lengths = xp.sqrt((X * X).sum(axis=1))
     return X / xp.where(lengths > 0, lengths, xp.ones_like(lengths))[:, None]
 
 
 def kernel_squared_distances(K_rows: np.ndarray, diagonal_rows: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
-    """Distances of the kernel's feature space, ``K_ii + K_jj - 2 K_ij``, for a block of rows of K."""
+    """Squared distances in the kernel's feature space, ``K_ii + K_jj - 2 K_ij``, for a block of rows of K."""
     D2 = diagonal_rows[:, None] + diagonal[None, :] - 2 * K_rows
     return np.maximum(D2, 0, out=D2)
 
 
 def column_means(X: Any) -> np.ndarray | None:
-    """Means of the columns of a dense X (n x d); None for a sparse one, which shifting would fill."""
+    """Column means of a dense X (n x d); None for a sparse X, which centering would make dense."""
     return None if scipy.sparse.issparse(X) else X.mean(axis=0, dtype=np.float64).astype(X.dtype)
 
 
 def shifted(X: Any, origin: np.ndarray | None) -> Any:
-    """``X - origin``: distances are the same, and a large common offset does not drown them in rounding."""
+    """``X - origin``: preserves distances, and avoids rounding errors from a large common offset."""
     return X if origin is None else X - origin
 
 
 def check_kernel_matrix(K: np.ndarray, precision: float = np.finfo(np.float64).eps) -> None:
-    """Refuse a square matrix that is no kernel: not symmetric, or with a truly negative eigenvalue.
+    """Raise a ValueError for a square matrix that is not symmetric positive semi-definite.
 
-    Rounding is forgiven: asymmetry and negative eigenvalues up to the square root of `precision`, the relative error
-    of the entries, times the largest of them (times n for eigenvalues). One Cholesky factorisation decides;
-    eigenvalues are computed only to name the culprit.
+    Rounding errors are tolerated: asymmetry and negative eigenvalues up to the square root of `precision`, the relative
+    error of the entries, times the largest of them (times n for eigenvalues). The test is one Cholesky factorization;
+    eigenvalues are computed only for the error message.
     """
     n = K.shape[0]
     tolerance = np.sqrt(precision) * max(np.abs(K).max(initial=0), np.finfo(np.float64).tiny)
     asymmetry = max((np.abs(K[i] - K[:, i]).max() for i in range(n)), default=0.0)
     if asymmetry > tolerance:
         raise ValueError(
-            f"The precomputed kernel is not symmetric: two mirrored entries differ by {asymmetry:.3g}. "
-            "Symmetrise it with (K + K.T) / 2 if that is rounding."
+            f"The precomputed kernel is not symmetric: K[i, j] and K[j, i] differ by {asymmetry:.3g}. "
+            "If this is rounding error, symmetrize it with (K + K.T) / 2."
         )
     shifted = np.array(K, order="F")
     shifted.flat[:: n + 1] += n * tolerance
     _, failed = scipy.linalg.lapack.get_lapack_funcs("potrf", (shifted,))(shifted, lower=True, overwrite_a=True)
     if failed:
-        lowest = scipy.linalg.eigvalsh(K)[0]  # LAPACK may fail to find one alone of many that are equal
+        lowest = scipy.linalg.eigvalsh(K)[0]  # all: for a single one of many equal eigenvalues LAPACK may fail
         raise ValueError(
-            f"The kernel matrix is not positive semi-definite: its most negative eigenvalue is {lowest:.6g}. "
-            "Clip its spectrum at zero, or use another kernel."
+            f"The kernel matrix is not positive semi-definite: its smallest eigenvalue is {lowest:.6g}. "
+            "Clip its eigenvalues at zero, or use another kernel."
         )
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> Any:
-    """scikit-learn's `validate_data`, which ignores the mask of a masked array, after a check of that mask."""
+    """scikit-learn's `validate_data`, preceded by a check for masked entries, which it ignores."""
     check_mask(X)
     return sklearn.utils.validation.validate_data(estimator, X, **options)
 
 
 def check_mask(X: Any) -> None:
-    """Refuse samples with masked entries, which are missing values like NaN."""
+    """Raise a ValueError for samples with masked entries, which are missing values like NaN."""
     masked = np.count_nonzero(X.mask) if isinstance(X, np.ma.MaskedArray) else 0
     if masked:
         raise ValueError(
             f"X is a masked array with {masked:,} masked entries, which are missing values. Fill them, for example "
-            "with X.filled(np.nan) and sklearn.impute.SimpleImputer, or leave out their rows."
+            "with X.filled(np.nan) and sklearn.impute.SimpleImputer, or drop their rows."
         )
 
 
 def check_magnitude(X: Any, *, also_small: bool) -> None:
-    """Refuse values whose squares leave the range of X's floating-point type, at its upper or also at its lower end."""
+    """Raise a ValueError if squares of X overflow its dtype, or, with `also_small`, underflow."""
     values = X.data if scipy.sparse.issparse(X) else X
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
     limits = np.finfo(X.dtype)
@@ -272,7 +272,7 @@ def check_magnitude(X: Any, *, also_small: bool) -> None:
 
 
 def samples_memory(X: Any, kernel: Any) -> int:
-    """Bytes that evaluating a kernel on X (n x d) takes for copies of the samples."""
+    """Bytes needed for copies of the samples X (n x d) while a kernel is evaluated."""
     n, d = X.shape
     if kernel == "precomputed":
         return 0
@@ -282,7 +282,7 @@ def samples_memory(X: Any, kernel: Any) -> int:
 
 
 def dense(X: Any) -> np.ndarray:
-    """X as a dense array, whatever it was."""
+    """Convert X to a dense array."""
     if not scipy.sparse.issparse(X):
         return np.asarray(X)
     n, d = X.shape
@@ -293,7 +293,7 @@ def dense(X: Any) -> np.ndarray:
 
 
 def _without_empty_columns(X: Any, Y: Any) -> tuple[Any, Any]:
-    """X and Y (CSR) in the columns that one of them uses, where most are empty: SciPy takes memory for every column."""
+    """Drop empty columns of X and Y (CSR) if most are empty: SciPy allocates memory for every column."""
     parts = [X] if Y is None else [X, Y]
     if X.shape[1] <= sum(part.nnz for part in parts):
         return X, Y
@@ -307,11 +307,11 @@ def _without_empty_columns(X: Any, Y: Any) -> tuple[Any, Any]:
 
 
 def _counts(X: Any) -> np.ndarray:
-    """X as scikit-learn's chi2 functions read it: dense, writeable, without negative values."""
+    """X as scikit-learn's chi2 functions require it: dense, writeable, nonnegative."""
     X = dense(X)
     lowest = X.min(initial=0)
     if lowest < 0:
-        raise ValueError(f"Negative values in data: the chi2 kernel is for counts, but X goes down to {lowest:.3g}.")
+        raise ValueError(f"Negative values in data: chi2 requires counts, but the minimum of X is {lowest:.3g}.")
     return X if X.flags.writeable else X.copy()
 
 
@@ -321,6 +321,6 @@ def _callable_matrix(function: Callable[..., float], X: Any, Y: Any, params: dic
     except TypeError as error:
         raise ValueError(
             f"The kernel function failed on two rows of X ({error}). It is called as kernel(x, y, **kernel_params) "
-            "with two 1-d arrays and returns a number."
+            "with two 1-d arrays and must return a number."
         ) from error
     return K

@@ -1,4 +1,4 @@
-"""Partial labels: what counts as unlabelled, and classes as small integers."""
+"""Partial labels: detect unlabelled entries and encode classes as integers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ UNLABELLED = -1
 
 
 def unlabelled_mask(y: Any) -> np.ndarray:
-    """Tell which entries of `y` carry no label.
+    """Return a mask of the unlabelled entries of `y`.
 
-    Unlabelled are the number -1 (scikit-learn's convention), the missing values `None`, `NaN` and `pandas.NA`, strings
-    that are empty or blank, as an empty cell of a table is, and masked entries of a masked array. Everything else, the
-    string "-1" included, is a label.
+    Unlabelled are the number -1 (scikit-learn's convention), the missing values `None`, `NaN` and `pandas.NA`, empty or
+    blank strings, and masked entries of a masked array. Everything else, including the string "-1", is a label.
 
     Parameters
     ----------
@@ -43,14 +42,14 @@ def unlabelled_mask(y: Any) -> np.ndarray:
 
 
 def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Write labels as `classes[codes]`, with code -1 where there is no label.
+    """Encode labels such that ``y = classes[codes]``, with code -1 for unlabelled entries.
 
     Parameters
     ----------
     y : array-like of shape (n_samples,) or None
-        Labels as `unlabelled_mask` reads them. None means that nothing is labelled.
+        Labels as accepted by `unlabelled_mask`. None means that nothing is labelled.
     n_samples : int
-        The length that `y` must have.
+        Required length of `y`.
 
     Returns
     -------
@@ -69,7 +68,7 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
         return np.full(n_samples, UNLABELLED, dtype=np.int64), np.empty(0, dtype=np.int64)
     y = _as_1d(y)
     if y.shape[0] != n_samples:
-        raise ValueError(f"X has {n_samples} rows but y has {y.shape[0]} entries: they must be as many.")
+        raise ValueError(f"X has {n_samples} rows but y has {y.shape[0]} entries: both must have the same length.")
     labelled = ~unlabelled_mask(y)
     values = y[labelled]
     if values.dtype.kind == "O":
@@ -89,7 +88,7 @@ def class_counts(codes: np.ndarray) -> np.ndarray:
 
 
 def sample_labelled_balanced(codes: np.ndarray, max_samples: int, rng: np.random.Generator) -> np.ndarray:
-    """The labelled rows, ascending; of more than `max_samples` a random choice to which the classes give in turn."""
+    """Labelled rows, ascending; a random class-balanced subset if there are more than `max_samples`."""
     labelled = np.flatnonzero(codes >= 0)
     if labelled.size <= max_samples:
         return labelled
@@ -102,22 +101,22 @@ def sample_labelled_balanced(codes: np.ndarray, max_samples: int, rng: np.random
 
 
 def sample_others(n: int, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """So many of the rows 0 ... n - 1 that are not among `rows`, at random and ascending; fewer where there are fewer.
+    """Draw `count` random rows (or all, if fewer) of 0 ... n - 1 that are not in `rows`, ascending.
 
-    Time and memory are those of the rows drawn, not of n.
+    Time and memory depend on the rows drawn, not on n.
     """
     drawn = rng.choice(n, min(n, count + rows.size), replace=False)
     return np.sort(drawn[~np.isin(drawn, rows)][:count])
 
 
 def _check_whole_numbers(values: np.ndarray) -> None:
-    # scikit-learn's own check warns of "a regression problem" where most classes have one label: the usual case here.
+    # scikit-learn's check warns of "a regression problem" if most classes have one label: the usual case here.
     if not np.all(np.isfinite(values)):
-        raise ValueError("y holds an infinite value, which is no class. Use NaN or -1 for unlabelled.")
+        raise ValueError("y contains an infinite value, which is not a class. Use NaN or -1 for unlabelled entries.")
     fractional = values[values != np.round(values)]
     if fractional.size:
         raise ValueError(
-            f"Unknown label type: continuous. y holds {fractional[0]:.6g}, and a class is a whole number or a string."
+            f"Unknown label type: continuous. y has {fractional[0]:.6g}, but a class must be an integer or a string."
         )
 
 
@@ -136,7 +135,7 @@ def _as_1d(y: Any) -> np.ndarray:
 
 
 def _list_to_array(y: Any) -> np.ndarray:
-    """Turn a list into an array without letting numpy make strings of None, NaN or numbers."""
+    """Convert a list to an array without converting None, NaN or numbers to strings."""
     values = list(y)
     array = np.asarray(values, dtype=object)
     if array.ndim != 1:
@@ -145,7 +144,7 @@ def _list_to_array(y: Any) -> np.ndarray:
 
 
 def _plain_array(values: np.ndarray) -> np.ndarray:
-    """Give objects that are all strings, or all numbers, the array type they deserve."""
+    """Convert an object array of only strings or only numbers to the matching dtype."""
     kinds = {str if isinstance(value, str) else type(value) for value in values}
     if all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
         return values.astype(bool)
@@ -154,7 +153,7 @@ def _plain_array(values: np.ndarray) -> np.ndarray:
     if kinds - {str} and len(kinds) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise ValueError(
-            f"Unknown label type: y mixes {names}; use one type of label, with None or NaN for unlabelled."
+            f"Unknown label type: y mixes {names}; use a single label type, with None or NaN for unlabelled entries."
         )
     return values
 
@@ -170,5 +169,5 @@ def _is_missing(value: Any) -> bool:
         return True
     except ValueError as error:
         raise ValueError(
-            f"Unknown label type: y holds {type(value).__name__} objects; a label is one value."
+            f"Unknown label type: y contains {type(value).__name__} objects; a label must be a scalar."
         ) from error

@@ -1,4 +1,4 @@
-"""Eigendecompositions: order, sign, rank and the number of features, settled in one place."""
+"""Eigendecompositions: order, sign, rank and number of features."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ldsu._utils.arrays import CPU, Arrays
 from ldsu._utils.memory import require_memory
 from ldsu.kernels import Kernel, check_magnitude, check_mask, dense, resolve_kernel
 
-# n x n arrays alive while a kernel matrix is decomposed: it, LAPACK's workspace of two for "evd", and the coordinates.
+# n x n arrays alive while a kernel matrix is decomposed: the matrix, LAPACK's workspace for "evd" and the coordinates.
 BASIS_MATRICES = 5
 EPS = float(np.finfo(np.float64).eps)
-# Systems and all pairs of ``A w = mu B w`` for methods that are not written on `Arrays`. Whoever brings another engine
-# hands these in. They may overwrite the matrices they decompose.
+# Linear solves and eigenpairs of ``A w = mu B w`` for methods that do not use `Arrays`. Another backend can be passed
+# instead. They may overwrite their input matrices.
 ShiftedSolve = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 GeneralizedEigh = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-# On the CPU.
+# CPU implementations.
 symmetric_eigh = CPU.eigh
 generalized_eigh: GeneralizedEigh = CPU.generalized_eigh
 solve_shifted: ShiftedSolve = CPU.solve
@@ -38,37 +38,37 @@ def numerical_rank(eigenvalues: np.ndarray, n: int, *, eps: float = EPS, unit: f
     n : int
         Size of the matrix.
     eps : float
-        Relative error of its entries.
+        Relative error of the matrix entries.
     unit : float, optional
-        Size of the numbers it was computed from. Default: the largest eigenvalue.
+        Magnitude of the numbers it was computed from. Default: the largest eigenvalue.
     """
     unit = max(eigenvalues.max(initial=0), 0) if unit is None else unit
     return int(np.sum(eigenvalues > n * eps * unit))
 
 
 def canonicalize_degenerate(mu: np.ndarray, T: Any, variances: np.ndarray, r: int, arrays: Arrays = CPU) -> Any:
-    """Choose one basis where eigenvalues coincide, in place, for every group that reaches into the first r.
+    """Choose a unique basis for each group of equal eigenvalues that overlaps the first r, in place.
 
     A graph of several components has a zero eigenvalue for each of them, and any rotation of their eigenvectors
-    solves the problem. Of these the one is taken whose features are uncorrelated, the largest variance first: it
-    depends on the data and not on the order of the rows.
+    solves the problem. The rotation with uncorrelated features, largest variance first, is chosen: it depends on the
+    data and not on the order of the rows.
 
     Parameters
     ----------
     mu : ndarray of shape (q,)
         Eigenvalues, sorted.
     T : array of shape (q, q)
-        Eigenvectors in its columns, as directions of the coordinates B of a `KernelBasis`.
+        Eigenvectors in columns, as directions of the coordinates B of a `KernelBasis`.
     variances : ndarray of shape (q,)
         Eigenvalues of the kernel matrix, ``B^T B = diag(variances)``.
     r : int
-        Columns that will be kept.
+        Number of columns that will be kept.
     arrays : Arrays
-        Where T is.
+        Device of T.
     """
     if mu.size == 0:
         return T
-    # Eigenvalues are known to this much; what differs by less, from the first of a group, coincides.
+    # Accuracy of the eigenvalues: those that differ by less from the first of a group are considered equal.
     tolerance = mu.size * EPS * np.abs(mu).max()
     stop = 0
     for start in np.flatnonzero(np.abs(np.diff(mu)) <= tolerance).tolist():
@@ -81,7 +81,7 @@ def canonicalize_degenerate(mu: np.ndarray, T: Any, variances: np.ndarray, r: in
 
 
 def fix_signs(columns: Any, arrays: Arrays = CPU) -> Any:
-    """Turn each column so that its entry of largest magnitude is positive, in place."""
+    """Flip the sign of each column, in place, so that its entry of largest magnitude is positive."""
     xp = arrays.xp
     if 0 not in columns.shape:
         largest = columns[xp.abs(columns).argmax(axis=0), arrays.put(np.arange(columns.shape[1]))]
@@ -90,7 +90,7 @@ def fix_signs(columns: Any, arrays: Arrays = CPU) -> Any:
 
 
 def resolve_n_components(n_components: Any, available: int) -> int:
-    """How many of `available` features to keep: all (None), a count, or a fraction of them."""
+    """Number of features to keep out of `available`: all (None), a count, or a fraction."""
     if n_components is None:
         return available
     if isinstance(n_components, Integral):
@@ -102,20 +102,20 @@ def resolve_n_components(n_components: Any, available: int) -> int:
 class KernelBasis:
     """The kernel matrix as coordinates: ``K = B B^T``, ``B = V Lambda^1/2`` from ``K = V Lambda V^T``.
 
-    This is the half of the exact solver that depends on nothing but samples and kernel. Make it once and hand it to
-    every fit that differs in labels, lam, theta, clique_size, n_components, filter or strength only. It saves half of
-    the work of "truncate" and "heat"; "tikhonov" decomposes nothing, and a basis gains it nothing.
+    This half of the exact solver depends only on samples and kernel. Compute it once and pass it to all fits that
+    differ only in labels, lam, theta, clique_size, n_components, filter or strength. It saves half of the time of
+    "truncate" and "heat"; "tikhonov" needs no decomposition and does not benefit.
 
     Attributes
     ----------
     eigenvalues : ndarray of shape (rank,)
-        Lambda, descending, numerically zero ones dropped.
+        Lambda, descending, without numerically zero eigenvalues.
     coordinates : array of shape (n, rank)
-        B, where the kernel matrix was: NumPy's, unless a solver made the basis on a device.
+        B, on the device of the kernel matrix: a NumPy array unless computed by a solver on another device.
     kernel : Kernel or None
-        The kernel, where it is known.
+        The kernel, if known.
     fingerprint : str
-        Hash of the samples, by which a basis made from others is recognised.
+        Hash of the samples, used to detect a basis computed from other samples.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class KernelBasis:
             raise ValueError(f"A precomputed kernel must be square, but X has shape {X.shape}.")
         n = X.shape[0]
         require_memory(BASIS_MATRICES * 8 * n * n, f"The basis of a kernel matrix of {n} samples", "Use fewer samples.")
-        settled = resolve_kernel(
+        resolved = resolve_kernel(
             X,
             kernel=kernel,
             gamma=gamma,
@@ -162,8 +162,8 @@ class KernelBasis:
             coef0=coef0,
             kernel_params=kernel_params,
         )
-        K = settled.train_matrix(dense(X) if kernel == "precomputed" else X)
-        return cls.from_kernel_matrix(K, eps=settled.precision(X), kernel=settled, fingerprint=joblib.hash(X))
+        K = resolved.train_matrix(dense(X) if kernel == "precomputed" else X)
+        return cls.from_kernel_matrix(K, eps=resolved.precision(X), kernel=resolved, fingerprint=joblib.hash(X))
 
     @classmethod
     def from_kernel_matrix(
@@ -175,12 +175,12 @@ class KernelBasis:
         fingerprint: str = "",
         arrays: Arrays = CPU,
     ) -> KernelBasis:
-        """Decompose K (n x n), whose entries are known to a relative `eps`, where it is. K is overwritten."""
+        """Decompose K (n x n), whose entries have relative error `eps`, on its device. K is overwritten."""
         n = K.shape[0]
-        eigenvalues, V = arrays.eigh(K.T)  # a symmetric C-ordered matrix is the Fortran-ordered one LAPACK wants
+        eigenvalues, V = arrays.eigh(K.T)  # transposed: Fortran order, as LAPACK requires
         rank = numerical_rank(eigenvalues, n, eps=eps)
         if rank == 0:
-            raise ValueError("The kernel matrix of X is zero, and has no features. Use another kernel, or other data.")
+            raise ValueError("The kernel matrix of X is zero: it has no features. Use another kernel.")
         eigenvalues = eigenvalues[n - rank :][::-1]
         coordinates = arrays.contiguous(arrays.xp.flip(V[:, n - rank :], (1,)))
         coordinates *= arrays.put(np.sqrt(eigenvalues))
@@ -192,15 +192,15 @@ class KernelBasis:
         return self.eigenvalues.size
 
     def coefficients(self, T: Any, arrays: Arrays = CPU) -> Any:
-        """Write directions T (rank x r) of the coordinates as kernel coefficients: ``K @ coefficients(T) = B @ T``."""
+        """Convert directions T (rank x r) of coordinates to kernel coefficients: ``K @ coefficients(T) = B @ T``."""
         return self.coordinates @ (T / arrays.put(self.eigenvalues)[:, None])
 
     def check_matches(self, X: Any, kernel: Kernel) -> None:
-        """Refuse a basis that was made from other samples or another kernel."""
+        """Raise a ValueError if the basis was computed from other samples or another kernel."""
         if joblib.hash(X) != self.fingerprint:
-            raise ValueError("basis was made from other samples than X. Make a new one with KernelBasis.from_data(X).")
+            raise ValueError("basis was computed from samples other than X. Compute it with KernelBasis.from_data(X).")
         if self.kernel is None or not kernel.same_as(self.kernel):
             raise ValueError(
-                f"basis was made with {self.kernel}, but the estimator's kernel is {kernel}. "
-                "Give KernelBasis.from_data the same kernel parameters as the estimator."
+                f"basis was computed with {self.kernel}, but the estimator's kernel is {kernel}. "
+                "Pass the estimator's kernel parameters to KernelBasis.from_data."
             )

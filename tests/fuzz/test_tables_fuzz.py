@@ -271,8 +271,8 @@ def test_arrays_of_any_type_are_read_or_refused_in_a_sentence(X, dtype, form, fo
 def test_numbers_too_large_for_a_double_are_not_read_as_infinity(folder):
     path = folder / "large.csv"
     path.write_text("a,k\n" + "".join(f"1e{300 + row},{row % 2}\n" for row in range(20)))
-    with pytest.raises(TableError, match=r"large.csv, line 11, column 'a': '1e309' is no number"):
-        prepare(read_table(path), "k", given={"a": "number"})
+    with pytest.raises(TableError, match=r"large.csv, line 11, column 'a': '1e309' is not a valid number"):
+        prepare(read_table(path), "k", kinds={"a": "number"})
 
 
 # ---------------------------------------------------------------- found by the above, and kept

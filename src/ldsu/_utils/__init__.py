@@ -1,1 +1,1 @@
-"""What every package may use: arrays, memory, progress, files, atomic fits."""
+"""Utilities shared by all packages: arrays, memory, progress, files, atomic fits."""

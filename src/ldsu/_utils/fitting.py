@@ -1,4 +1,4 @@
-"""Fitted state that changes as a whole or not at all."""
+"""Atomic updates of fitted state."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 
 def atomic(fit: Fit) -> Fit:
-    """Decorate `fit` so that an estimator whose `fit` fails or is interrupted stays exactly as it was.
+    """Decorate `fit` so that an estimator is unchanged if `fit` fails or is interrupted.
 
-    The work is done on a second object that starts with the parameters and without what an earlier fit learned. When
-    it is complete, its attributes become those of the estimator in one assignment, which no signal can divide.
+    A second object with the same parameters, without fitted attributes, is fitted. On success its attributes replace
+    those of the estimator in a single assignment, which signals cannot interrupt.
     """
 
     @wraps(fit)

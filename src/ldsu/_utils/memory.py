@@ -1,4 +1,4 @@
-"""Say how much memory a step needs before it is taken."""
+"""Check memory requirements before allocation."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from pathlib import Path
 import psutil
 
 GIB = 2**30
-# Work that goes over rows takes them in blocks of about this size.
+# Approximate memory of a block of rows in blockwise computations.
 BLOCK_BYTES = 2**26
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Bytes that can still be taken: free memory of the machine, of its container, and of this process's limit."""
+    """Bytes of free memory, subject to the limits of the container and of this process."""
     limits = [psutil.virtual_memory().available, *_container_headroom(), *_process_headroom()]
     return max(0, min(limits))
 
 
 def require_memory(needed: int, what: str, instead: str, available: int | None = None) -> None:
-    """Raise a `MemoryError` that names the need and a way out, if `needed` bytes are not there.
+    """Raise a `MemoryError` with a remedy if `needed` bytes are not available.
 
     Parameters
     ----------
     needed : int
-        Bytes the step will hold at its peak.
+        Peak memory of the step, in bytes.
     what : str
-        Who needs it and for what, as the start of a sentence.
+        What needs the memory, as the start of a sentence.
     instead : str
-        What the user can do, as a sentence.
+        Remedy, as a sentence.
     available : int, optional
-        Bytes there are. Default: of this machine's memory.
+        Bytes available. Default: `available_memory()`.
     """
     available = available_memory() if available is None else available
     if needed > available:
@@ -40,7 +40,7 @@ def require_memory(needed: int, what: str, instead: str, available: int | None =
 
 
 def _container_headroom() -> list[int]:
-    """Room left under a cgroup (version 2) memory limit, where there is one. File pages it can drop count as room."""
+    """Bytes left under a cgroup v2 memory limit, if any. Reclaimable file pages count as free."""
     try:
         limit = (CGROUP / "memory.max").read_text().strip()
         if limit == "max":
@@ -53,7 +53,7 @@ def _container_headroom() -> list[int]:
 
 
 def _process_headroom() -> list[int]:
-    """Room left under `ulimit -v`, where there is one (not on Windows)."""
+    """Bytes left under `ulimit -v`, if set (not on Windows)."""
     try:
         import resource
     except ImportError:

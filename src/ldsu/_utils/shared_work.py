@@ -1,4 +1,4 @@
-"""Work that several settings share: each piece made once, and kept while settings that need it follow."""
+"""Cache of intermediate results that are shared by several settings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Pieces:
-    """Pieces of work by kind and key. Of each kind the last few used are kept, so settings should come `in_order`.
+    """LRU cache of intermediate results by kind and key. Process settings in the order of `in_order`.
 
     Parameters
     ----------
     keep : int
-        Pieces of each kind to keep. The oldest goes before a new one is made, so that with 1 no two are ever held.
+        Results of each kind to keep. The oldest is dropped before a new one is computed, so with 1 never two are held.
     """
 
     def __init__(self, keep: int) -> None:
@@ -26,17 +26,17 @@ class Pieces:
         self._made = 0.0
 
     def once(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
-        """``make()``, or what it gave before for the same key; its time is noted among what the caller relies on."""
+        """Return ``make()``, or its cached result for the same key, and record its time as used by the caller."""
         kept = self._kept.setdefault(kind, OrderedDict())
         if key not in kept:
             while len(kept) >= self.keep:
                 kept.popitem(last=False)
             made_before, start = self._made, time.perf_counter()
             value = make()
-            # Pieces that `make` made on the way have noted their own time.
-            own = time.perf_counter() - start - (self._made - made_before)
-            self._made += own
-            kept[key] = (value, own)
+            # Exclude results computed within `make`, which have recorded their time.
+            elapsed = time.perf_counter() - start - (self._made - made_before)
+            self._made += elapsed
+            kept[key] = (value, elapsed)
         else:
             kept.move_to_end(key)
         value, seconds = kept[key]
@@ -44,16 +44,16 @@ class Pieces:
         return value
 
     def take_seconds(self) -> tuple[float, float]:
-        """Since the last call: seconds of the pieces used, whenever they were made, and of those made just now."""
-        answer = sum(self._used.values()), self._made
+        """Seconds since the last call: of all results used, and of those computed since then."""
+        seconds = sum(self._used.values()), self._made
         self._used, self._made = {}, 0.0
-        return answer
+        return seconds
 
 
 def in_order(keys: Sequence[tuple[Hashable, ...]]) -> list[int]:
-    """Positions of the keys in an order that puts equal first parts together, then equal second parts, and so on.
+    """Indices that group the keys by their first part, then by their second part, and so on.
 
-    The parts need not be comparable with each other: they come in the order in which they were first seen.
+    Parts need not be comparable: they are ordered by first occurrence.
 
     Examples
     --------

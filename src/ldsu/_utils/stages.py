@@ -1,4 +1,4 @@
-"""Stages of a long computation: how long each took, and a line as each ends if the user wants one."""
+"""Time and optionally report the stages of a long computation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Tell `watcher` of every stage that starts (name, None) and ends (name, seconds) in the body of a `with`.
+    """Call `watcher` with (name, None) when a stage starts and (name, seconds) when it ends in the `with` body.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def announce(what: str) -> None:
-    """Tell the watcher what is being done, without timing it."""
+    """Report an activity to the watcher, without timing it."""
     watcher = _watcher.get()
     if watcher is not None:
         watcher(what, None)
@@ -44,9 +44,9 @@ class Stages:
     Parameters
     ----------
     owner : str
-        Whose stages these are, for the lines printed.
+        Name printed before each stage.
     verbose : bool
-        Write a line to standard error as each stage starts and ends.
+        Whether to print to standard error when a stage starts and ends.
     """
 
     def __init__(self, owner: str, verbose: bool = False) -> None:

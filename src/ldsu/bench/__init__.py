@@ -1,4 +1,4 @@
-"""Experiments: what a TOML file asks for, computed cell by cell into a store, and reported beside the paper.
+"""Experiments: defined in a TOML file, computed cell by cell into a store, and reported next to the paper.
 
 spec -> protocol -> engine -> runner, store -> selection -> report
 """

@@ -1,4 +1,4 @@
-"""What a run says while it works: a live display, plain lines, JSON lines, or nothing but errors."""
+"""Progress output of a run: a live display, plain lines, JSON lines, or only errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ldsu.bench.forecast import Progress, TaskProgress, in_words, left_in_words
+from ldsu.bench.forecast import Progress, TaskProgress, format_duration, format_time_left
 from ldsu.bench.tasks import Task
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Says nothing but errors; the others say more."""
+    """Prints only errors; base class of the other displays."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -26,77 +26,77 @@ class Display:
         """The run starts."""
 
     def update(self, progress: Progress) -> None:
-        """Time has passed. Called several times a second."""
+        """Refresh the display. Called several times a second."""
 
     def task_done(self, task: Task, progress: TaskProgress, seconds: float) -> None:
         """A task is finished."""
 
-    def note(self, sentence: str) -> None:
-        """Something the user may want to know."""
+    def note(self, message: str) -> None:
+        """Print a note."""
 
-    def error(self, sentence: str, task: Task | None = None) -> None:
-        """Something went wrong."""
-        print(f"Error: {sentence}", file=self.stream, flush=True)
+    def error(self, message: str, task: Task | None = None) -> None:
+        """Print an error."""
+        print(f"Error: {message}", file=self.stream, flush=True)
 
     def end(self, progress: Progress, summary: Summary, path: Path) -> None:
-        """The run is over."""
+        """The run ends."""
 
 
 class Plain(Display):
-    """A line now and then, for a log."""
+    """A line at intervals, for a log."""
 
-    every = 30.0
+    interval = 30.0
 
     def start(self, experiment: Experiment, path: Path, run: int, progress: Progress, threads: int) -> None:
         """The run starts."""
-        self.next = time.monotonic() + self.every
-        self.say(opening(experiment, path, progress, threads))
+        self.next = time.monotonic() + self.interval
+        self.write_line(start_message(experiment, path, progress, threads))
 
     def update(self, progress: Progress) -> None:
-        """A line if it is time."""
+        """Print a line if the interval has passed."""
         if time.monotonic() >= self.next:
-            self.next = time.monotonic() + self.every
+            self.next = time.monotonic() + self.interval
             doing = "; ".join(progress.doing.values())
             parts = [
-                how_far(progress),
-                in_words(progress.elapsed),
-                left_in_words(progress.left),
-                elsewhere(progress),
+                describe_progress(progress),
+                format_duration(progress.elapsed),
+                format_time_left(progress.left),
+                describe_other_runs(progress),
                 doing,
             ]
-            self.say(" | ".join(part for part in parts if part))
+            self.write_line(" | ".join(part for part in parts if part))
 
-    def note(self, sentence: str) -> None:
-        """The sentence."""
-        self.say(sentence)
+    def note(self, message: str) -> None:
+        """Print a note."""
+        self.write_line(message)
 
     def end(self, progress: Progress, summary: Summary, path: Path) -> None:
-        """The run is over."""
-        self.say(closing(summary, path))
+        """The run ends."""
+        self.write_line(end_message(summary, path))
 
-    def say(self, line: str) -> None:
-        """Write a line."""
+    def write_line(self, line: str) -> None:
+        """Print a line."""
         print(line, file=self.stream, flush=True)
 
 
 class Live(Display):
-    """A bar for all, and a line for each worker, that stay where they are (needs rich)."""
+    """A progress bar and a line per worker, updated in place (needs rich)."""
 
     def start(self, experiment: Experiment, path: Path, run: int, progress: Progress, threads: int) -> None:
         """Open the display."""
         from rich.console import Console
-        from rich.live import Live as Screen
+        from rich.live import Live as RichLive
         from rich.spinner import Spinner
 
         self.console = Console(file=self.stream, highlight=False)
-        self.console.print(opening(experiment, path, progress, threads), markup=False)
+        self.console.print(start_message(experiment, path, progress, threads), markup=False)
         self.progress = progress
         self.spinner = Spinner("dots", style="cyan")
-        self.screen = Screen(console=self.console, refresh_per_second=4, transient=True, get_renderable=self.render)
-        self.screen.start()
+        self.live = RichLive(console=self.console, refresh_per_second=4, transient=True, get_renderable=self.render)
+        self.live.start()
 
     def render(self) -> Any:
-        """The display of this moment."""
+        """The current state of the display."""
         from rich.console import Group
         from rich.markup import escape
         from rich.progress_bar import ProgressBar
@@ -106,10 +106,14 @@ class Live(Display):
         progress = self.progress
         head = Table.grid(padding=(0, 1))
         share = f"{100 * progress.done / max(progress.total, 1):3.0f}%"
-        times = " · ".join(part for part in (in_words(progress.elapsed), left_in_words(progress.left)) if part)
-        head.add_row(ProgressBar(progress.total, progress.done, width=24), share, how_far(progress), Text(times, "dim"))
+        times = " · ".join(
+            part for part in (format_duration(progress.elapsed), format_time_left(progress.left)) if part
+        )
+        head.add_row(
+            ProgressBar(progress.total, progress.done, width=24), share, describe_progress(progress), Text(times, "dim")
+        )
         lines: list[Any] = [head]
-        # This is called from a thread of its own: take what is there in one step.
+        # Called from another thread: copy the items in one step.
         for _, doing in sorted(progress.doing.items()):
             idle = doing.startswith(("waiting", "starting"))
             line = Table.grid(padding=(0, 1))
@@ -117,42 +121,44 @@ class Live(Display):
             line.add_column(no_wrap=True, overflow="ellipsis")
             line.add_row(Text("·", "dim") if idle else self.spinner, f"[dim]{escape(doing)}" if idle else escape(doing))
             lines.append(line)
-        if progress.elsewhere:
-            lines.append(Text(f"  {elsewhere(progress)}", "dim"))
+        if progress.other_tasks:
+            lines.append(Text(f"  {describe_other_runs(progress)}", "dim"))
         return Group(*lines)
 
     def task_done(self, task: Task, progress: TaskProgress, seconds: float) -> None:
-        """A line above the display."""
+        """Print a line above the display."""
         self.console.print(
-            f"[green]✓[/] {task.data}, split {task.split}: {progress.total:,} cells in {in_words(seconds)}"
+            f"[green]✓[/] {task.data}, split {task.split}: {progress.total:,} cells in {format_duration(seconds)}"
         )
 
-    def note(self, sentence: str) -> None:
-        """A line above the display."""
-        self.console.print(sentence, markup=False, style="yellow")
+    def note(self, message: str) -> None:
+        """Print a line above the display."""
+        self.console.print(message, markup=False, style="yellow")
 
-    def error(self, sentence: str, task: Task | None = None) -> None:
-        """A red line above the display."""
-        self.console.print(f"Error: {sentence}", markup=False, style="red")
+    def error(self, message: str, task: Task | None = None) -> None:
+        """Print a red line above the display."""
+        self.console.print(f"Error: {message}", markup=False, style="red")
 
     def end(self, progress: Progress, summary: Summary, path: Path) -> None:
-        """Close the display and say how it went."""
-        self.screen.stop()
-        self.console.print(closing(summary, path), markup=False, style="green" if summary.exit_code == 0 else "yellow")
+        """Close the display and print the outcome."""
+        self.live.stop()
+        self.console.print(
+            end_message(summary, path), markup=False, style="green" if summary.exit_code == 0 else "yellow"
+        )
 
 
 class Json(Display):
-    """One JSON object a line on standard output."""
+    """One JSON object per line on standard output."""
 
-    every = 2.0
+    interval = 2.0
 
     def __init__(self) -> None:
         super().__init__(sys.stdout)
 
     def start(self, experiment: Experiment, path: Path, run: int, progress: Progress, threads: int) -> None:
         """Event ``start``."""
-        self.next = time.monotonic() + self.every
-        self.say(
+        self.next = time.monotonic() + self.interval
+        self.write_event(
             "start",
             experiment=experiment.name,
             store=str(path),
@@ -165,41 +171,46 @@ class Json(Display):
         )
 
     def update(self, progress: Progress) -> None:
-        """Event ``progress`` if it is time."""
+        """Event ``progress`` if the interval has passed."""
         if time.monotonic() >= self.next:
-            self.next = time.monotonic() + self.every
-            self.say("progress", **figures(progress), doing=list(progress.doing.values()), elsewhere=progress.elsewhere)
+            self.next = time.monotonic() + self.interval
+            self.write_event(
+                "progress",
+                **progress_fields(progress),
+                doing=list(progress.doing.values()),
+                elsewhere=progress.other_tasks,
+            )
 
     def task_done(self, task: Task, progress: TaskProgress, seconds: float) -> None:
         """Event ``task_done``."""
-        self.say("task_done", data=task.data, split=task.split, cells=progress.total, seconds=round(seconds, 3))
+        self.write_event("task_done", data=task.data, split=task.split, cells=progress.total, seconds=round(seconds, 3))
 
-    def note(self, sentence: str) -> None:
+    def note(self, message: str) -> None:
         """Event ``note``."""
-        self.say("note", text=sentence)
+        self.write_event("note", text=message)
 
-    def error(self, sentence: str, task: Task | None = None) -> None:
+    def error(self, message: str, task: Task | None = None) -> None:
         """Event ``error``."""
         where = {"data": task.data, "split": task.split} if task else {}
-        self.say("error", error=sentence, **where)
+        self.write_event("error", error=message, **where)
 
     def end(self, progress: Progress, summary: Summary, path: Path) -> None:
         """Event ``end``."""
-        self.say(
+        self.write_event(
             "end",
-            **figures(progress) | {"cells_done": summary.done},
+            **progress_fields(progress) | {"cells_done": summary.done},
             cells_failed=summary.failed,
             interrupted=summary.interrupted,
             exit_code=summary.exit_code,
         )
 
-    def say(self, event: str, **details: Any) -> None:
-        """Write a line."""
+    def write_event(self, event: str, **details: Any) -> None:
+        """Print a line."""
         print(json.dumps({"event": event, **details}), file=self.stream, flush=True)
 
 
 def make_display(*, quiet: bool, json: bool) -> Display:
-    """The display asked for; live on a terminal, if rich is there."""
+    """The requested display; live on a terminal if rich is installed."""
     if json:
         return Json()
     if quiet:
@@ -214,8 +225,8 @@ def make_display(*, quiet: bool, json: bool) -> Display:
     return Plain()
 
 
-def figures(progress: Progress) -> dict[str, Any]:
-    """The figures of a run for a machine."""
+def progress_fields(progress: Progress) -> dict[str, Any]:
+    """Progress of a run as JSON fields."""
     left = progress.left
     return {
         "cells_done": progress.done,
@@ -226,44 +237,44 @@ def figures(progress: Progress) -> dict[str, Any]:
     }
 
 
-def opening(experiment: Experiment, path: Path, progress: Progress, threads: int) -> str:
-    """What is run where."""
+def start_message(experiment: Experiment, path: Path, progress: Progress, threads: int) -> str:
+    """The first message of a run."""
     left = sum(not task.finished for task in progress.tasks.values())
     if not left:
         return f"{experiment.name}: all {progress.total:,} cells are in {path}."
-    there = f", {progress.done:,} of them there already" if progress.done else ""
+    existing = f", {progress.done:,} of them already computed" if progress.done else ""
     workers = f"{_number(progress.jobs, 'worker')} with {_number(threads, 'thread')} each"
-    return f"{experiment.name}: {progress.total:,} cells{there}; {workers}; results in {path}"
+    return f"{experiment.name}: {progress.total:,} cells{existing}; {workers}; results in {path}"
 
 
-def how_far(progress: Progress) -> str:
-    """Cells done of all."""
+def describe_progress(progress: Progress) -> str:
+    """Number of cells done, in total and failed."""
     failed = f", {progress.failed_cells:,} failed" if progress.failed_cells else ""
     return f"{progress.done:,} of {progress.total:,} cells{failed}"
 
 
-def elsewhere(progress: Progress) -> str:
-    """What other runs do."""
-    return f"other runs work on {_number(progress.elsewhere, 'task')}" if progress.elsewhere else ""
+def describe_other_runs(progress: Progress) -> str:
+    """Tasks of other runs."""
+    return f"other runs are computing {_number(progress.other_tasks, 'task')}" if progress.other_tasks else ""
 
 
-def closing(summary: Summary, path: Path) -> str:
-    """How it went, and what to do now."""
-    took = f"{summary.computed:,} computed in {in_words(summary.seconds)}"
+def end_message(summary: Summary, path: Path) -> str:
+    """The last message of a run: outcome and remedy."""
+    duration = f"{summary.computed:,} computed in {format_duration(summary.seconds)}"
     if summary.lost:
-        return f"No cell is kept ({took})."
+        return f"No cells were saved ({duration})."
     if summary.interrupted:
         return (
-            f"Interrupted with {summary.done:,} of {summary.total:,} cells in {path} ({took}). "
-            "Give the same command to continue."
+            f"Interrupted with {summary.done:,} of {summary.total:,} cells in {path} ({duration}). "
+            "Run the same command to continue."
         )
     if summary.exit_code == 0:
-        return f"All {summary.total:,} cells are in {path} ({took})."
-    parts = [f"{summary.done:,} of {summary.total:,} cells are in {path} ({took})."]
+        return f"All {summary.total:,} cells are in {path} ({duration})."
+    parts = [f"{summary.done:,} of {summary.total:,} cells are in {path} ({duration})."]
     if summary.failed:
-        parts.append(f"{_number(summary.failed, 'cell')} failed; --retry tries them again.")
+        parts.append(f"{_number(summary.failed, 'cell')} failed; use --retry to compute them again.")
     if summary.errors:
-        parts.append(f"{_number(len(summary.errors), 'error')} above; give the same command to try again.")
+        parts.append(f"{_number(len(summary.errors), 'error')} above; run the same command to try again.")
     return " ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The cells of one split, computed in an order that shares work, as rows."""
+"""Compute the cells of one split in an order that shares work."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ldsu.classifier import BlockScaler, LabelledOnly
 from ldsu.model_selection import average_precisions
 from ldsu.spectrum import resolve_n_components
 
-# Seconds of one core for a decomposition of size n, over n^3, and for an SVM, over C values and classes: what the time
-# left is guessed from before anything was measured.
+# Seconds on one core for a decomposition of size n, divided by n^3, and for an SVM per C value and class: the initial
+# estimate of the time left.
 EIGH_SECONDS = 3e-10
 SVM_SECONDS = 5e-4
-# Matrices of the size of a kernel matrix that a task keeps or makes at its peak; measured on USPS.
+# Peak number of matrices of the size of the kernel matrix in a task; measured on USPS.
 MATRICES = 20
 
 
 @dataclass(frozen=True)
 class Job:
-    """Settings of a method that differ in the number of components only: one solution, several rows a C.
+    """Settings of a method that differ only in the number of components: one solution, several rows per C.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Job:
     params : dict
         Without n_components.
     components : list
-        Values of n_components; [None] for a method without.
+        Values of n_components; [None] for a method without n_components.
     """
 
     method: MethodSpec
@@ -57,11 +57,11 @@ class Job:
 
     @property
     def family(self) -> Family:
-        """How the method is computed."""
+        """The family of the method."""
         return FAMILIES[self.method.family]
 
     def setting(self, component: Any) -> dict[str, Any]:
-        """The whole setting, as it stands in the rows."""
+        """The full setting, as stored in the rows."""
         return {**self.params, "n_components": component} if "n_components" in self.method.default else {**self.params}
 
 
@@ -71,12 +71,12 @@ def split_tasks(experiment: Experiment) -> list[Task]:
 
 
 def count_cells(experiment: Experiment, task: Task) -> int:
-    """Rows a task has when it is finished."""
+    """Number of rows of a finished task."""
     return sum(len(job.components) * len(_penalties(experiment, job)) for job in _all_jobs(experiment, task))
 
 
 def cost_weight(experiment: Experiment, task: Task) -> float:
-    """A guess of the seconds a task takes on one core; rows that a preprocessing drops are counted."""
+    """Estimated seconds of a task on one core; includes rows that a preprocessing drops."""
     spec = experiment.data_spec(task.data)
     rows, classes = size_of(spec)
     n = rows * (1 - experiment.test_fraction)
@@ -91,26 +91,26 @@ def cost_weight(experiment: Experiment, task: Task) -> float:
 
 
 def task_memory(experiment: Experiment, task: Task) -> int:
-    """Bytes a task holds at its peak: matrices of the training half by itself, kept, being solved, or being made."""
+    """Peak memory of a task in bytes: matrices over pairs of training rows."""
     spec = experiment.data_spec(task.data)
     n = size_of(spec)[0] * (1 - experiment.test_fraction)
     return int(8 * MATRICES * n**2)
 
 
 def jobs(experiment: Experiment, task: Task) -> list[Job]:
-    """What a task has to solve, in the order in which most is shared."""
+    """The jobs of a task, in the order that shares the most work."""
     order = {method.key: number for number, method in enumerate(experiment.methods)}
 
     def rank(job: Job) -> tuple[Any, ...]:
         shares = tuple(job.params[name] for name in job.family.shares)
-        here = (job.labels, job.fold)
+        position = (job.labels, job.fold)
         rest = canonical(job.params)
         return (
             shares[0] if shares else -1.0,
             job.family.shares,
             shares,
             order[job.method.key],
-            *((*here, rest) if job.family.uses_labels else (rest, *here)),
+            *((*position, rest) if job.family.uses_labels else (rest, *position)),
         )
 
     return sorted(_all_jobs(experiment, task), key=rank)
@@ -159,7 +159,7 @@ def run_task(
     progress: Callable[[str], None],
     device: str = "cpu",
 ) -> Iterator[list[Row]]:
-    """Compute the rows of a task that are not there yet, a batch for each solved problem.
+    """Compute the missing rows of a task, one batch per solved problem.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def run_task(
     done : callable
         Whether the row of a cell exists.
     progress : callable
-        Told in words what is being done.
+        Called with a description of the current step.
     device : {"cpu", "cuda"}
         Where large matrices are multiplied and decomposed.
 
@@ -190,7 +190,7 @@ def run_task(
 
 
 def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: SplitWork) -> list[Row]:
-    """Solve one problem and judge every number of components and every C. What fails becomes rows with an error."""
+    """Solve one problem and score every number of components and every C. Failures become rows with an error."""
     cells = {(cell.params, cell.C): cell for cell in _cells(experiment, task, job)}
     rows: list[Row] = []
     try:
@@ -228,7 +228,7 @@ def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: Sp
 
 
 def labels_of(experiment: Experiment, labels: int, fold: int, split: Split) -> tuple[np.ndarray, np.ndarray | None]:
-    """The labels a job may read, and the rows it is judged on; None for the test half."""
+    """The labels visible to a job, and the rows it is scored on; None for the test half."""
     y = few_labels(split, labels)
     return (y, None) if fold < 0 else folds(y, labels, experiment.folds, split.seed)[fold]
 
@@ -291,7 +291,7 @@ def _solve(job: Job, y: np.ndarray, work: SplitWork) -> FeatureSet:
 
 
 def cost_tasks(experiment: Experiment) -> list[tuple[str, str, int]]:
-    """What is measured alone, once a data set: (data, method, labels), with default parameters."""
+    """Stand-alone fits to measure, once per data set: (data, method, labels), with default parameters."""
     return [
         (spec.key, method.key, spec.middle_labels)
         for spec in experiment.data
@@ -319,7 +319,7 @@ def measure_cost(experiment: Experiment, item: tuple[str, str, int]) -> dict[str
 
 
 def independent_model(method: MethodSpec, kernel: str, setting: Params) -> Any:
-    """A method with one setting as anyone would fit it alone, from features to linear SVM."""
+    """A method with one setting as a stand-alone estimator, from features to linear SVM."""
     family = FAMILIES[method.family]
     estimator = family.estimator(setting, kernel)
     if hasattr(estimator, "predict"):

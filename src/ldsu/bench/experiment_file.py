@@ -1,4 +1,4 @@
-"""Experiments as TOML files: read, and checked key by key."""
+"""Read and validate experiments in TOML files."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ def load_experiment(path: str | Path) -> Experiment:
     Raises
     ------
     ValueError
-        With file, key and value of what is wrong.
+        With the file, key and value at fault.
     """
     path = Path(path)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ValueError(f"There is no experiment file {path}.") from error
+        raise ValueError(f"Experiment file {path} not found.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
-    read = _Reader(path)
-    read.known(tables, "the file", {"title", "description", "protocol", "data", "method", "figures"})
+    reader = _Reader(path)
+    reader.check_keys(tables, "the file", {"title", "description", "protocol", "data", "method", "figures"})
     protocol = tables.get("protocol", {})
-    read.known(protocol, "[protocol]", {"repetitions", "seed", "test_fraction", "C", "folds", "labels"})
-    labels = read.numbers(protocol, "labels", [1, 3, 5, 10], "[protocol]", int)
-    data = tuple(_read_data(read, entry, labels, DATASETS) for entry in read.entries(tables, "data"))
-    read.unique([spec.key for spec in data], "[[data]]")
+    reader.check_keys(protocol, "[protocol]", {"repetitions", "seed", "test_fraction", "C", "folds", "labels"})
+    labels = reader.numbers(protocol, "labels", [1, 3, 5, 10], "[protocol]", int)
+    data = tuple(_read_data(reader, entry, labels, DATASETS) for entry in reader.entries(tables, "data"))
+    reader.unique([spec.key for spec in data], "[[data]]")
     methods = tuple(
-        _read_method(read, entry, FAMILIES, [d.key for d in data]) for entry in read.entries(tables, "method")
+        _read_method(reader, entry, FAMILIES, [d.key for d in data]) for entry in reader.entries(tables, "method")
     )
-    read.unique([method.key for method in methods], "[[method]]")
+    reader.unique([method.key for method in methods], "[[method]]")
     return Experiment(
         name=path.stem,
         title=str(tables.get("title", path.stem)),
@@ -45,64 +45,66 @@ def load_experiment(path: str | Path) -> Experiment:
         path=path,
         data=data,
         methods=methods,
-        repetitions=read.number(protocol, "repetitions", 5, "[protocol]", int, least=1),
-        seed=read.number(protocol, "seed", 0, "[protocol]", int, least=0),
-        test_fraction=read.number(protocol, "test_fraction", 0.5, "[protocol]", float, least=0.01, most=0.99),
-        C=read.numbers(protocol, "C", [1e-4, 1e-3, 1e-2, 1.0, 1e2, 1e3, 1e4], "[protocol]", float),
-        folds=read.number(protocol, "folds", 3, "[protocol]", int, least=2),
+        repetitions=reader.number(protocol, "repetitions", 5, "[protocol]", int, minimum=1),
+        seed=reader.number(protocol, "seed", 0, "[protocol]", int, minimum=0),
+        test_fraction=reader.number(protocol, "test_fraction", 0.5, "[protocol]", float, minimum=0.01, maximum=0.99),
+        C=reader.numbers(protocol, "C", [1e-4, 1e-3, 1e-2, 1.0, 1e2, 1e3, 1e4], "[protocol]", float),
+        folds=reader.number(protocol, "folds", 3, "[protocol]", int, minimum=2),
         figures=tables.get("figures", {}),
     )
 
 
-def _read_data(read: _Reader, entry: dict[str, Any], labels: tuple[int, ...], datasets: Mapping[str, Any]) -> DataSpec:
+def _read_data(
+    reader: _Reader, entry: dict[str, Any], labels: tuple[int, ...], datasets: Mapping[str, Any]
+) -> DataSpec:
     where = f"[[data]] {entry.get('name', '')}".strip()
-    read.known(
+    reader.check_keys(
         entry, where, {"name", "preprocessing", "title", "kernel", "labels", "paper", "rows", "stand_in", "file"}
     )
-    file = read.path.parent / str(entry["file"]) if "file" in entry else None
-    name = read.choice(entry, "name", datasets, where) if file is None else str(entry.get("name", file.stem))
+    file = reader.path.parent / str(entry["file"]) if "file" in entry else None
+    name = reader.choice(entry, "name", datasets, where) if file is None else str(entry.get("name", file.stem))
     preprocessing = entry.get("preprocessing")
     if preprocessing is not None and file is not None:
-        read.fail(f"{where} has a preprocessing, but a file is taken as it is")
+        reader.fail(f"{where} has a preprocessing, but files are not preprocessed")
     if preprocessing is not None:
-        read.choice(entry, "preprocessing", datasets[name].preprocessings, where)
+        reader.choice(entry, "preprocessing", datasets[name].preprocessings, where)
     key = name if preprocessing is None else f"{name}/{preprocessing}"
     return DataSpec(
         key=key,
         name=name,
         preprocessing=preprocessing,
         title=str(entry.get("title", key)),
-        kernel=read.choice(
+        kernel=reader.choice(
             {"kernel": entry.get("kernel", "rbf")}, "kernel", ("rbf", "chi2", "linear", "cosine"), where
         ),
-        labels=read.numbers(entry, "labels", labels, where, int),
+        labels=reader.numbers(entry, "labels", labels, where, int),
         paper=entry.get("paper"),
-        rows=read.number(entry, "rows", 10, where, int, least=10) if "rows" in entry else None,
+        rows=reader.number(entry, "rows", 10, where, int, minimum=10) if "rows" in entry else None,
         stand_in=bool(entry.get("stand_in", False)),
         file=file,
     )
 
 
-def _read_method(read: _Reader, entry: dict[str, Any], families: Mapping[str, Any], keys: list[str]) -> MethodSpec:
+def _read_method(reader: _Reader, entry: dict[str, Any], families: Mapping[str, Any], keys: list[str]) -> MethodSpec:
     where = f"[[method]] {entry.get('name', '')}".strip()
-    read.known(entry, where, {"name", "family", "grid", "honest", "default", "only"})
+    reader.check_keys(entry, where, {"name", "family", "grid", "honest", "default", "only"})
     name = str(entry.get("name", entry.get("family", "")))
-    family = families[read.choice({"family": entry.get("family", name)}, "family", families, where)]
+    family = families[reader.choice({"family": entry.get("family", name)}, "family", families, where)]
     default = {**family.defaults, **entry.get("default", {})}
     for parameter, value in default.items():
         if parameter in family.defaults:
-            default[parameter] = _value(read, value, parameter, family.defaults, f"{where}, default")
+            default[parameter] = _value(reader, value, parameter, family.defaults, f"{where}, default")
     grids = {}
     for part in ("grid", "honest"):
         tables = entry.get(part, [])
         grids[part] = tuple(
-            _read_grid(read, grid, f"{where}, {part}", family.defaults, keys) for grid in _listed(tables)
+            _read_grid(reader, grid, f"{where}, {part}", family.defaults, keys) for grid in _as_list(tables)
         )
     for data in entry.get("only", []):
-        read.choice({"only": data}, "only", keys, where)
+        reader.choice({"only": data}, "only", keys, where)
     unknown = sorted(set(default) - set(family.defaults))
     if unknown:
-        read.fail(f"{where} has the default {unknown[0]!r}, but its parameters are {', '.join(family.defaults)}")
+        reader.fail(f"{where} has an unknown default {unknown[0]!r}; known parameters are {', '.join(family.defaults)}")
     return MethodSpec(
         key=name,
         family=family.name,
@@ -115,61 +117,64 @@ def _read_method(read: _Reader, entry: dict[str, Any], families: Mapping[str, An
 
 
 def _read_grid(
-    read: _Reader, grid: Any, where: str, default: Settings, keys: list[str]
+    reader: _Reader, grid: Any, where: str, default: Settings, keys: list[str]
 ) -> Mapping[str, tuple[Any, ...]]:
     if not isinstance(grid, dict):
-        read.fail(f"{where} must be a table of lists, not {grid!r}")
+        reader.fail(f"{where} must be a table of lists, not {grid!r}")
     values: dict[str, tuple[Any, ...]] = {}
     for name, choices in grid.items():
         if name == "labels":
-            values[name] = read.numbers(grid, name, [], where, int)
+            values[name] = reader.numbers(grid, name, [], where, int)
             continue
         if name == "data":
-            values[name] = tuple(read.choice({name: key}, name, keys, where) for key in _listed(choices))
+            values[name] = tuple(reader.choice({name: key}, name, keys, where) for key in _as_list(choices))
             continue
         if name not in default or name == "C":
-            read.fail(f"{where} names {name!r}, but its parameters are {', '.join(k for k in default if k != 'C')}")
-        choices = _listed(choices)
+            known = ", ".join(k for k in default if k != "C")
+            reader.fail(f"{where} has an unknown parameter {name!r}; known parameters are {known}")
+        choices = _as_list(choices)
         if not choices:
-            read.fail(f"{where} gives no value for {name!r}")
-        values[name] = tuple(_value(read, choice, name, default, where) for choice in choices)
+            reader.fail(f"{where} has no value for {name!r}")
+        values[name] = tuple(_value(reader, choice, name, default, where) for choice in choices)
     return values
 
 
-def _value(read: _Reader, value: Any, name: str, defaults: Settings, where: str) -> Any:
-    """A parameter's value as the kind of number its family has; a number of components may be a share or a count."""
+def _value(reader: _Reader, value: Any, name: str, defaults: Settings, where: str) -> Any:
+    """A parameter value in the type of its default; n_components may be a fraction or a count."""
     if isinstance(defaults[name], str):
-        return value if isinstance(value, str) else read.fail(f"{where} has {name} = {value!r}, but it must be a text")
+        return (
+            value if isinstance(value, str) else reader.fail(f"{where} has {name} = {value!r}, but it must be a string")
+        )
     kind = int if isinstance(defaults[name], int) or (name == "n_components" and isinstance(value, int)) else float
-    least = 1 if kind is int else 0
-    most = 1.0 if name == "n_components" and kind is float else 1e12
-    return read.number({name: value}, name, value, where, kind, least, most)
+    minimum = 1 if kind is int else 0
+    maximum = 1.0 if name == "n_components" and kind is float else 1e12
+    return reader.number({name: value}, name, value, where, kind, minimum, maximum)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
 class _Reader:
-    """Reads values out of TOML tables, and says what is wrong with file, place and value."""
+    """Reads values from TOML tables; errors name the file, the table and the value."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def fail(self, sentence: str) -> Any:
-        raise ValueError(f"{self.path}: {sentence}.")
+    def fail(self, message: str) -> Any:
+        raise ValueError(f"{self.path}: {message}.")
 
-    def known(self, table: Any, where: str, names: set[str]) -> None:
+    def check_keys(self, table: Any, where: str, names: set[str]) -> None:
         if not isinstance(table, dict):
             self.fail(f"{where} must be a table, not {table!r}")
         for name in table:
             if name not in names:
-                self.fail(f"{where} has an unknown entry {name!r}; known are {', '.join(sorted(names))}")
+                self.fail(f"{where} has an unknown key {name!r}; known keys are {', '.join(sorted(names))}")
 
     def entries(self, tables: dict[str, Any], name: str) -> list[dict[str, Any]]:
         entries = tables.get(name)
         if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-            self.fail(f"it needs at least one [[{name}]] table")
+            self.fail(f"at least one [[{name}]] table is required")
         return list(entries or [])
 
     def unique(self, keys: list[str], where: str) -> None:
@@ -184,15 +189,20 @@ class _Reader:
         return str(value)
 
     def number(
-        self, table: dict[str, Any], name: str, default: Any, where: str, kind: type, least: float, most: float = 1e12
+        self,
+        table: dict[str, Any],
+        name: str,
+        default: Any,
+        where: str,
+        kind: type,
+        minimum: float,
+        maximum: float = 1e12,
     ) -> Any:
         value = table.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
-            self.fail(
-                f"{where} has {name} = {value!r}, but it must be {'a whole number' if kind is int else 'a number'}"
-            )
-        if not least <= value <= most:
-            self.fail(f"{where} has {name} = {value!r}, but it must be between {least:g} and {most:g}")
+            self.fail(f"{where} has {name} = {value!r}, but it must be {'an integer' if kind is int else 'a number'}")
+        if not minimum <= value <= maximum:
+            self.fail(f"{where} has {name} = {value!r}, but it must be between {minimum:g} and {maximum:g}")
         return kind(value)
 
     def numbers(
@@ -201,6 +211,6 @@ class _Reader:
         values = table.get(name, list(default))
         if not isinstance(values, list) or not values:
             self.fail(f"{where} has {name} = {values!r}, but it must be a list of numbers")
-        least = 1 if kind is int else 1e-300
-        numbers = [self.number({name: value}, name, value, where, kind, least) for value in values]
+        minimum = 1 if kind is int else 1e-300
+        numbers = [self.number({name: value}, name, value, where, kind, minimum) for value in values]
         return tuple(sorted(set(numbers)))

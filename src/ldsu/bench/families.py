@@ -1,7 +1,7 @@
-"""The methods of an experiment: each solved from shared work, and as the estimator anyone would fit alone.
+"""The methods of an experiment: each computed from shared work, and as a stand-alone estimator.
 
-A family turns (shared work, labels, setting) into features of the labelled and the test points, or straight into
-scores. `estimator` gives the same method as a scikit-learn estimator, which the tests hold the shared way against.
+A family maps (shared work, labels, setting) to features of the labelled and the test points, or directly to scores.
+`estimator` returns the same method as a scikit-learn estimator, against which the tests compare the shared computation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of a setting with every component kept; fewer are the first columns.
+    """Features of a setting with all components; fewer components are the first columns.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class FeatureSet:
     test : callable
         ``test()`` are the features (q, r) of the test half.
     power : ndarray of shape (r,)
-        Mean square of each feature over the training half: the unit in which a classifier sees them.
+        Mean square of each feature over the training half: the unit for the classifier.
     """
 
     at: Callable[[np.ndarray], np.ndarray]
@@ -57,22 +57,22 @@ class Family:
     ----------
     name : str
     defaults : dict
-        Parameters and their defaults, "C" of the classifier included where it has one.
+        Parameters and their defaults, including "C" of the classifier if it has one.
     features : callable or None
         ``features(work, codes, params) -> FeatureSet``.
     scores : callable or None
-        ``scores(X, codes, X_new, params, seed) -> (len(X_new), c)``, for methods that classify by themselves; `params`
-        holds the data set's "kernel" too.
+        ``scores(X, codes, X_new, params, seed) -> (len(X_new), c)``, for methods that are classifiers; `params`
+        also holds the "kernel" of the data set.
     estimator : callable
-        ``estimator(params, kernel)`` is the method as a scikit-learn estimator: a transformer where `features` is
-        given, else a classifier.
+        ``estimator(params, kernel)`` is the method as a scikit-learn estimator: a transformer if `features` is
+        set, else a classifier.
     uses_labels : bool
-        Whether features depend on labels; else one solution serves every number of labels and every fold.
+        Whether features depend on labels; if not, one solution is used for every number of labels and every fold.
     one_label : tuple of str
-        Parameters that, where every class has one label, do nothing that another does not: without a same-class graph
-        lam only multiplies all eigenvalues, which truncation ignores and strength does as well.
+        Parameters that are redundant if every class has one label: without a same-class graph lam only multiplies all
+        eigenvalues, which truncation ignores and strength does as well.
     shares : tuple of str
-        Parameters that name the shared pieces, most expensive first: settings are run in this order.
+        Parameters that identify the shared stages, most expensive first: settings are run in this order.
     """
 
     name: str
@@ -190,7 +190,7 @@ def _svm_estimator(params: Params, kernel: str) -> KernelSVC:
 
 
 class KernelSVC(ClassifierMixin, BaseEstimator):
-    """An SVM on the raw features, one class against the rest, on the labelled rows; the others set its bandwidth.
+    """A one-vs-rest SVM on the raw features of the labelled rows; the bandwidth is set from all rows.
 
     Parameters
     ----------
@@ -209,8 +209,8 @@ class KernelSVC(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y[y >= 0])
         self.kernel_ = resolve_kernel(X, kernel=self.kernel, gamma_scale=self.gamma_scale)
         self.support_ = X[y >= 0]
-        machine = OneVsRestClassifier(SVC(kernel="precomputed", C=self.C))
-        self.model_ = machine.fit(self.kernel_(self.support_), y[y >= 0])
+        svm = OneVsRestClassifier(SVC(kernel="precomputed", C=self.C))
+        self.model_ = svm.fit(self.kernel_(self.support_), y[y >= 0])
         return self
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
@@ -218,7 +218,7 @@ class KernelSVC(ClassifierMixin, BaseEstimator):
         return self.model_.decision_function(self.kernel_(X, self.support_))
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """The class of the largest score."""
+        """The class with the largest score."""
         return self.model_.predict(self.kernel_(X, self.support_))
 
 
@@ -258,7 +258,7 @@ def _selector(params: Params) -> EnFS:
 
 
 def _umap(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    # umap-learn reads -1 as unlabelled. One embedding serves training and test points, which it never saw.
+    # umap-learn reads -1 as unlabelled. The embedding is fitted to the training points only.
     model = _umap_estimator(params, "", seed=work.split.seed).fit(work.split.X_train, codes)
     Z = np.asarray(model.embedding_, dtype=np.float64)
     mean = Z.mean(axis=0)
@@ -284,9 +284,9 @@ def _umap_estimator(params: Params, kernel: str, seed: int = 0) -> Any:
 
 
 class SoftmaxSVC(ClassifierMixin, BaseEstimator):
-    """scikit-learn's SVM with the softmax of its scores (votes of pairs of classes) as probabilities.
+    """scikit-learn's SVM with the softmax of its one-vs-one scores as probabilities.
 
-    Self-training ranks points by them. Calibrated probabilities need several labels a class; a ranking does not.
+    Self-training ranks points by them. Calibrated probabilities need several labels per class; a ranking does not.
 
     Parameters
     ----------
@@ -316,14 +316,14 @@ class SoftmaxSVC(ClassifierMixin, BaseEstimator):
         return weights / weights.sum(axis=1, keepdims=True)
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """The class of the largest score."""
+        """The class with the largest score."""
         return self.classes_[self.decision_function(X).argmax(axis=1)]
 
 
 def _label_spreading(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         probabilities = _label_spreading_estimator(params, "").fit(X, codes).predict_proba(X_new)
-    # scikit-learn divides 0 by 0 for points that no label reaches: such a point is of no class.
+    # scikit-learn divides 0 by 0 for points that no label reaches: they get score 0 for all classes.
     return np.nan_to_num(probabilities)
 
 
@@ -349,7 +349,7 @@ class SelfTraining(ClassifierMixin, BaseEstimator):
     gamma_scale, svm_C : float
         Bandwidth, in units of the median distance, and penalty of the SVM.
     k_best, max_iter : int
-        Points labelled in a round, and rounds.
+        Points labelled per round, and number of rounds.
     """
 
     def __init__(self, gamma_scale: float = 2.0, svm_C: float = 10.0, k_best: int = 50, max_iter: int = 10) -> None:
@@ -360,8 +360,8 @@ class SelfTraining(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> SelfTraining:
         """Fit on X (n, d) and y (n,), -1 where there is no label."""
-        machine = SoftmaxSVC(C=self.svm_C, gamma=median_gamma(X, "rbf", self.gamma_scale))
-        model = SelfTrainingClassifier(machine, criterion="k_best", k_best=self.k_best, max_iter=self.max_iter)
+        svm = SoftmaxSVC(C=self.svm_C, gamma=median_gamma(X, "rbf", self.gamma_scale))
+        model = SelfTrainingClassifier(svm, criterion="k_best", k_best=self.k_best, max_iter=self.max_iter)
         self.model_ = model.fit(X, y)
         self.classes_ = model.classes_
         return self
@@ -371,7 +371,7 @@ class SelfTraining(ClassifierMixin, BaseEstimator):
         return self.model_.decision_function(X)
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """The class of the largest score."""
+        """The class with the largest score."""
         return self.model_.predict(X)
 
 
@@ -384,12 +384,12 @@ def _automatic_estimator(params: Params, kernel: str) -> LDSUClassifier:
     return LDSUClassifier(LDSU(kernel=kernel))
 
 
-# Components kept of the methods whose later ones are never wanted.
+# Maximum number of components for methods whose later components are not useful.
 MAX_COMPONENTS = 200
 
 
-def _of(estimator: Callable[..., Any], **fixed: Any) -> Callable[[Params, str], Any]:
-    """An estimator of this package with the parameters of a setting."""
+def _estimator_factory(estimator: Callable[..., Any], **fixed: Any) -> Callable[[Params, str], Any]:
+    """A function that builds an estimator of this package from the parameters of a setting."""
 
     def make(params: Params, kernel: str) -> Any:
         return estimator(kernel=kernel, **fixed, **{name: value for name, value in params.items() if name != "C"})
@@ -409,7 +409,7 @@ _ALL = (
             "n_components": 0.5,
             "C": 1.0,
         },
-        _of(LDSU, filter="truncate"),
+        _estimator_factory(LDSU, filter="truncate"),
         features=_ldsu("truncate"),
         one_label=("lam",),
         shares=_GRAPH,
@@ -417,7 +417,7 @@ _ALL = (
     Family(
         "LDSU",
         {"gamma_scale": 2.0, "clique_size": 3, "theta": 0.1, "lam": 1.0, "strength": 100.0, "C": 1.0},
-        _of(LDSU, filter="tikhonov"),
+        _estimator_factory(LDSU, filter="tikhonov"),
         features=_ldsu("tikhonov"),
         one_label=("lam",),
         shares=_GRAPH,
@@ -425,26 +425,37 @@ _ALL = (
     Family(
         "LDSU heat",
         {"gamma_scale": 2.0, "clique_size": 3, "theta": 0.1, "lam": 1.0, "strength": 10.0, "C": 1.0},
-        _of(LDSU, filter="heat"),
+        _estimator_factory(LDSU, filter="heat"),
         features=_ldsu("heat"),
         one_label=("lam",),
         shares=_GRAPH,
     ),
     Family("LDSU auto", {}, _automatic_estimator, scores=_automatic, shares=()),
-    Family("KDA", {"gamma_scale": 2.0, "delta": 0.01, "C": 1.0}, _of(KDA), features=_kda),
-    Family("KPCA", {"gamma_scale": 2.0, "n_components": 1.0, "C": 1.0}, _of(KPCA), features=_kpca, uses_labels=False),
+    Family("KDA", {"gamma_scale": 2.0, "delta": 0.01, "C": 1.0}, _estimator_factory(KDA), features=_kda),
+    Family(
+        "KPCA",
+        {"gamma_scale": 2.0, "n_components": 1.0, "C": 1.0},
+        _estimator_factory(KPCA),
+        features=_kpca,
+        uses_labels=False,
+    ),
     Family(
         "KSDA",
         {"gamma_scale": 2.0, "n_neighbors": 5, "alpha": 0.01, "beta": 0.01, "C": 1.0},
-        _of(KSDA),
+        _estimator_factory(KSDA),
         features=_ksda,
         shares=("gamma_scale", "n_neighbors"),
     ),
-    Family("KSELF", {"gamma_scale": 2.0, "beta": 0.1, "n_components": 100, "C": 1.0}, _of(KSELF), features=_kself),
+    Family(
+        "KSELF",
+        {"gamma_scale": 2.0, "beta": 0.1, "n_components": 100, "C": 1.0},
+        _estimator_factory(KSELF),
+        features=_kself,
+    ),
     Family(
         "KLPP",
         {"gamma_scale": 2.0, "n_neighbors": 5, "ridge": 0.001, "n_components": 50, "C": 1.0},
-        _of(KLPP),
+        _estimator_factory(KLPP),
         features=_klpp,
         uses_labels=False,
         shares=("gamma_scale", "n_neighbors"),

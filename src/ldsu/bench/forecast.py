@@ -1,4 +1,4 @@
-"""How far a run is, and how long it will still take."""
+"""Progress of a run and estimate of the time left."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from ldsu.bench.tasks import Task
 
-# A time left is only believable after a while and a part of the work.
-ENOUGH_SECONDS = 15.0
-ENOUGH_WORK = 0.02
+# Minimum elapsed time and completed share of the work for an estimate of the time left.
+MIN_ELAPSED_SECONDS = 15.0
+MIN_WORK_FRACTION = 0.02
 
 
 @dataclass
@@ -20,15 +20,15 @@ class TaskProgress:
     Parameters
     ----------
     total : int
-        Cells it has in the end.
+        Number of cells of the finished task.
     weight : float
-        Guess of the cost of all of them.
+        Estimated cost of all cells.
     present : int
-        Cells there now, whoever computed them.
+        Cells in the store, computed by any run.
     computed : int
         Cells computed by this run.
     finished : bool
-        Whether nothing is left to do.
+        Whether all cells are computed.
     """
 
     total: int
@@ -39,40 +39,40 @@ class TaskProgress:
 
     @property
     def done(self) -> int:
-        """Cells there now; not more than it has (a smaller grid than before leaves some over)."""
+        """Cells in the store, at most `total` (a store may hold cells of an earlier, larger grid)."""
         return self.total if self.finished else min(self.present, self.total)
 
     @property
-    def work_left(self) -> float:
-        """Cost of what is left."""
+    def remaining_work(self) -> float:
+        """Estimated cost of the remaining cells."""
         return 0.0 if self.finished else self.weight * (1 - self.done / max(self.total, 1))
 
     @property
-    def work_done(self) -> float:
-        """Cost of what this run computed: cells found in the store say nothing about the speed."""
+    def completed_work(self) -> float:
+        """Estimated cost of the cells computed by this run; cells of earlier runs say nothing about the speed."""
         return self.weight * self.computed / max(self.total, 1)
 
 
 @dataclass
 class Progress:
-    """All tasks of a run, what each worker does, and what went wrong."""
+    """Progress of all tasks of a run, current steps of the workers, and errors."""
 
     tasks: dict[Task, TaskProgress]
     jobs: int
     started: float = field(default_factory=time.monotonic)
     doing: dict[int, str] = field(default_factory=dict)
-    elsewhere: int = 0
+    other_tasks: int = 0
     failed_cells: int = 0
     errors: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
-        """Cells in all."""
+        """Total number of cells."""
         return sum(task.total for task in self.tasks.values())
 
     @property
     def done(self) -> int:
-        """Cells there now."""
+        """Cells in the store."""
         return sum(task.done for task in self.tasks.values())
 
     @property
@@ -87,30 +87,30 @@ class Progress:
 
     @property
     def left(self) -> float | None:
-        """Seconds left, or None while there is too little to tell from."""
+        """Estimated seconds left, or None while there is too little data."""
         return time_left(self.tasks, self.jobs, self.elapsed)
 
 
 def time_left(tasks: Mapping[Task, TaskProgress], jobs: int, elapsed: float) -> float | None:
-    """Work left over the speed so far, but no less than the longest task needs, which only one worker can do.
+    """Remaining work divided by the speed so far; at least the time of the longest task on one worker.
 
     >>> tasks = {Task("a", 0): TaskProgress(total=10, weight=2.0, present=10, computed=10, finished=True),
     ...          Task("a", 1): TaskProgress(total=10, weight=2.0, present=5, computed=5)}
     >>> time_left(tasks, jobs=1, elapsed=60)
     20.0
     """
-    done = sum(task.work_done for task in tasks.values())
-    left = [task.work_left for task in tasks.values()]
-    if elapsed < ENOUGH_SECONDS or done < ENOUGH_WORK * (done + sum(left)) or not done:
+    done = sum(task.completed_work for task in tasks.values())
+    left = [task.remaining_work for task in tasks.values()]
+    if elapsed < MIN_ELAPSED_SECONDS or done < MIN_WORK_FRACTION * (done + sum(left)) or not done:
         return None
     speed = done / elapsed
     return max(sum(left) / speed, max(left, default=0.0) / (speed / jobs))
 
 
-def in_words(seconds: float) -> str:
-    """A duration as one says it.
+def format_duration(seconds: float) -> str:
+    """Format a duration.
 
-    >>> [in_words(s) for s in (0.4, 42, 750, 9000, 200000)]
+    >>> [format_duration(s) for s in (0.4, 42, 750, 9000, 200000)]
     ['less than a second', '42 s', '12 min', '2 h 30 min', '2 d 7 h']
     """
     if seconds < 1:
@@ -124,10 +124,10 @@ def in_words(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def left_in_words(seconds: float | None) -> str:
-    """The time left, no finer than it is known.
+def format_time_left(seconds: float | None) -> str:
+    """Format an estimated time left, rounded up.
 
-    >>> [left_in_words(s) for s in (None, 30, 100, 750, 9000)]
+    >>> [format_time_left(s) for s in (None, 30, 100, 750, 9000)]
     ['', 'less than a minute left', 'about 2 min left', 'about 13 min left', 'about 2 h 30 min left']
     """
     if seconds is None:
@@ -135,4 +135,4 @@ def left_in_words(seconds: float | None) -> str:
     if seconds < 60:
         return "less than a minute left"
     rounded = 60 * -(-seconds // 60) if seconds < 7200 else 600 * -(-seconds // 600)
-    return f"about {in_words(rounded)} left"
+    return f"about {format_duration(rounded)} left"

@@ -1,6 +1,6 @@
-"""Large dense products and decompositions of NumPy arrays: on the CPU, or lent to a GPU.
+"""Large dense products and decompositions of NumPy arrays: on the CPU or a GPU.
 
-Both work in double precision and give the same numbers to rounding.
+Both use double precision and agree up to rounding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from ldsu._utils.arrays import Arrays, TorchArrays
 
 DEVICES = ("cpu", "cuda")
-# Below this size a matrix is decomposed faster where it lies than on a GPU, the way there and back counted.
+# Below this size the CPU is faster than the GPU including transfers.
 GPU_SIZE = 1500
 
 
@@ -25,7 +25,7 @@ class DenseAlgebra(Arrays):
 
 
 class CudaAlgebra(DenseAlgebra):
-    """Large ones on a GPU: NumPy in and out."""
+    """Large matrices on a GPU; NumPy arrays in and out."""
 
     def __init__(self) -> None:
         self.gpu = TorchArrays("cuda")

@@ -1,4 +1,4 @@
-"""An experiment for a user's own table: a few labels a class of those there are, and every method."""
+"""An experiment on a user table: a few of the available labels per class, and every method."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS = (
     "LabelSpreading",
     "SelfTraining",
 )
-# Settings that cross-validation on the labelled rows chooses among, where there are enough of them.
+# Parameter grids for cross-validation on the labelled rows, if there are enough of them.
 HONEST: dict[str, dict[str, list[float]]] = {
     "LDSU": {"strength": [1, 10, 100, 1000]},
     "KDA": {"delta": [1e-2, 1]},
@@ -42,30 +42,30 @@ HONEST: dict[str, dict[str, list[float]]] = {
     "LabelSpreading": {"n_neighbors": [3, 7, 15]},
 }
 LABELS = (1, 2, 3, 5, 10, 20)
-MOST_LABEL_COUNTS = 4
-FEWEST_LABELS = 4
+MAX_LABEL_COUNTS = 4
+MIN_LABELS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What is compared on what.
+    """Data and settings of a comparison.
 
     Attributes
     ----------
     title, source : str
     X : ndarray of shape (n, d)
     y : ndarray of int, shape (n,)
-        Class numbers, -1 where there is no label.
+        Class numbers, -1 for unlabelled rows.
     classes : list of str
     image_shape : tuple of int
-        Empty where rows are no grey images.
+        Empty if rows are not greyscale images.
     kernel : str
     labels : tuple of int
-        Labels a class.
+        Labels per class.
     methods : tuple of str
     repetitions : int
     notes : tuple of str
-        What was left out, and why.
+        What was dropped, and why.
     """
 
     title: str
@@ -82,51 +82,51 @@ class Comparison:
 
 
 def plan_comparison(task: Task, *, repetitions: int, rows: int, seed: int = 0) -> Comparison:
-    """Choose rows, classes and numbers of labels for a comparison.
+    """Select rows, classes and numbers of labels for a comparison.
 
     Parameters
     ----------
     task : Task
     repetitions : int
     rows : int
-        Most rows to take: labelled ones, the classes in turn, then others at random.
+        Maximum number of rows: labelled rows balanced over the classes, then unlabelled rows at random.
     seed : int
 
     Raises
     ------
     ValueError
-        If fewer than two classes have four labels: half of them are needed to judge.
+        If fewer than two classes have four labels: half of them are held out for testing.
     """
     codes, classes = encode_labels(task.labels, len(task.labels))
     counts = class_counts(codes)
-    kept = np.flatnonzero(counts >= FEWEST_LABELS)
+    kept = np.flatnonzero(counts >= MIN_LABELS)
     if kept.size < 2:
         raise ValueError(
-            f"A comparison sets half of the labels aside, and needs at least two classes with {FEWEST_LABELS} labels "
+            f"A comparison holds out half of the labels and needs at least two classes with {MIN_LABELS} labels "
             f"or more; in {task.label!r} the classes have {', '.join(map(str, sorted(counts, reverse=True)[:5]))}."
         )
     notes = []
     if kept.size < counts.size:
-        gone = [str(classes[k]) for k in range(counts.size) if k not in kept]
-        notes.append(f"Left out, with fewer than {FEWEST_LABELS} labels: {', '.join(gone[:10])}.")
+        dropped = [str(classes[k]) for k in range(counts.size) if k not in kept]
+        notes.append(f"Ignored classes with fewer than {MIN_LABELS} labels: {', '.join(dropped[:10])}.")
     number = np.full(counts.size + 1, -1)
     number[kept] = np.arange(kept.size)
     y = number[codes]
-    usable = np.flatnonzero((codes < 0) | (y >= 0))  # rows of a class left out are of no class here
+    usable = np.flatnonzero((codes < 0) | (y >= 0))  # rows of ignored classes are dropped
     rng = np.random.default_rng(seed)
     if usable.size > rows:
         labelled = sample_labelled_balanced(y, rows, rng)
         others = rng.permutation(np.flatnonzero(codes < 0))[: max(0, rows - labelled.size)]
-        notes.append(f"Of {usable.size:,} rows {labelled.size + others.size:,} are taken (--rows).")
+        notes.append(f"{labelled.size + others.size:,} of {usable.size:,} rows are used (--rows).")
         usable = np.sort(np.concatenate([labelled, others]))
     X, y = task.X[usable], y[usable]
     smallest = int(class_counts(y).min())
     labels = tuple(m for m in LABELS if m <= smallest // 2)
-    if len(labels) > MOST_LABEL_COUNTS:
-        labels = tuple(labels[i] for i in (0, 2, *range(len(labels) - MOST_LABEL_COUNTS + 2, len(labels))))
+    if len(labels) > MAX_LABEL_COUNTS:
+        labels = tuple(labels[i] for i in (0, 2, *range(len(labels) - MAX_LABEL_COUNTS + 2, len(labels))))
     methods = [name for name in METHODS if name != "EnFS" or X.shape[1] <= 2000]
     if len(methods) < len(METHODS):
-        notes.append(f"EnFS is left out: it would choose among {X.shape[1]:,} columns, which takes long.")
+        notes.append(f"EnFS is skipped: selecting among {X.shape[1]:,} columns is slow.")
     image_shape = task.encoder.image_shape
     return Comparison(
         title=task.table.source.stem,
@@ -144,9 +144,9 @@ def plan_comparison(task: Task, *, repetitions: int, rows: int, seed: int = 0) -
 
 
 def conflicting_file(plan: Comparison, folder: Path) -> Path | None:
-    """A file in a folder that writing this comparison there would replace; None where it is new or can be continued."""
+    """A file in the folder that this comparison would replace; None if the comparison is new or can be continued."""
     settings, data = folder / "comparison.toml", folder / "data.npz"
-    if data.exists() and not _is_data_of(plan, data):
+    if data.exists() and not _has_data_of(plan, data):
         return data
     if settings.exists():
         same = settings.read_text(encoding="utf-8", errors="replace") == _experiment_text(plan)
@@ -154,7 +154,7 @@ def conflicting_file(plan: Comparison, folder: Path) -> Path | None:
     return next((folder / name for name in (STORE, *FILES.values()) if (folder / name).exists()), None)
 
 
-def _is_data_of(plan: Comparison, path: Path) -> bool:
+def _has_data_of(plan: Comparison, path: Path) -> bool:
     try:
         found = read_data(path, plan.title)
     except ValueError:
@@ -163,7 +163,7 @@ def _is_data_of(plan: Comparison, path: Path) -> bool:
 
 
 def write_comparison(plan: Comparison, folder: Path) -> Path:
-    """Write the data and the experiment file, which is returned; results of another comparison are deleted."""
+    """Write the data and the experiment file, and return its path; results of another comparison are deleted."""
     if conflicting_file(plan, folder) is not None:
         for ending in ("", "-wal", "-shm"):
             (folder / f"{STORE}{ending}").unlink(missing_ok=True)
@@ -176,7 +176,7 @@ def write_comparison(plan: Comparison, folder: Path) -> Path:
 
 def _experiment_text(plan: Comparison) -> str:
     def quoted(value: Any) -> str:
-        """What JSON writes for texts, numbers and lists of them, TOML reads."""
+        """JSON strings, numbers and lists of them are valid TOML."""
         return json.dumps(value, ensure_ascii=False)
 
     lines = [

@@ -43,7 +43,7 @@ def table1() -> dict[tuple[str, int, str], PaperScore]:
 
 
 def paper_score(data: str | None, labels: int, family: str) -> PaperScore | None:
-    """The paper's figure beside one of ours (any LDSU beside its LDSU), or None where it has none.
+    """The paper's score of a method (its LDSU for any filter of LDSU), or None if it has none.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ def paper_score(data: str | None, labels: int, family: str) -> PaperScore | None
     labels : int
         Labelled points per class.
     family : str
-        Our name of the method; "LDSU truncate" and other filters are "LDSU" in the paper.
+        Name of the method in this package; "LDSU truncate" and other filters are "LDSU" in the paper.
     """
     return None if data is None else table1().get((data, labels, "LDSU" if is_ldsu(family) else family))
 
 
 def is_ldsu(family: str) -> bool:
-    """Whether a family is LDSU, with whatever filter."""
+    """Whether a family is LDSU, with any filter."""
     return family.split()[0] == "LDSU"
 
 
 def is_papers_method(family: str) -> bool:
-    """Whether ours is the same algorithm as the paper's: its LDSU truncates."""
+    """Whether a family is the same algorithm as in the paper, whose LDSU truncates."""
     return family == "LDSU truncate" or (not is_ldsu(family) and any(name == family for _, _, name in table1()))

@@ -1,4 +1,4 @@
-"""The paper's protocol: half of the samples unseen, a few labels a class in the other half, everything repeated."""
+"""The paper's protocol: half of the samples held out, a few labels per class in the other half, repeated."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from ldsu.model_selection import FewLabelKFold
 
 @dataclass(frozen=True)
 class Split:
-    """One repetition: the training half, the test half, and the order in which training points get their labels.
+    """One repetition: the training half, the test half, and the order in which training points are labelled.
 
     Attributes
     ----------
     X_train, X_test : ndarrays of shape (n, d), (q, d)
     y_train, y_test : ndarrays of int
-        Class numbers, -1 in the training part where nobody knows. Methods see those of the training half through
-        `few_labels` alone.
+        Class numbers, -1 for unlabelled training rows. Methods see the training labels only through `few_labels`.
     order : ndarray of shape (n,)
-        Rank of a training row within its class: with m labels a class, those below m are labelled.
+        Rank of a training row within its class: with m labels per class, rows with rank below m are labelled.
     classes : tuple of str
     image_shape : tuple of int or None
     seed : int
-        Of everything random in this repetition.
+        Random seed of this repetition.
     """
 
     X_train: np.ndarray
@@ -42,7 +41,7 @@ class Split:
 
 
 def load_split(experiment: Experiment, key: str, split: int) -> Split:
-    """Load a data set of an experiment and divide it as repetition `split` does."""
+    """Load a data set of an experiment and split it for repetition `split`."""
     spec = experiment.data_spec(key)
     dataset = load_data(spec)
     seed = experiment.seed + split
@@ -53,8 +52,8 @@ def load_split(experiment: Experiment, key: str, split: int) -> Split:
             labelled, test_size=experiment.test_fraction, stratify=dataset.y[labelled], random_state=seed
         )
     except ValueError as error:
-        raise ValueError(f"Data set {key!r} cannot be divided in two halves class by class: {error}") from error
-    # Rows that nobody labelled can only be learned from.
+        raise ValueError(f"Data set {key!r} cannot be split with stratified classes: {error}") from error
+    # Unlabelled rows cannot be tested on.
     train = np.concatenate([train, rows[dataset.y[rows] < 0]])
     X = dataset.X if dataset.documents is None else bag_of_words(dataset.documents, train)
     y_train = dataset.y[train]
@@ -71,9 +70,9 @@ def load_split(experiment: Experiment, key: str, split: int) -> Split:
 
 
 def label_order(y: np.ndarray, seed: int) -> np.ndarray:
-    """A random rank for each row within its class, so that three labels a class include the one label a class.
+    """A random rank for each row within its class, so that the rows labelled with m labels per class are nested in m.
 
-    Rows without a label (-1) come after all others.
+    Unlabelled rows (-1) have the highest rank.
     """
     rng = np.random.default_rng(seed)
     order = np.full(y.shape[0], y.shape[0], dtype=np.int64)
@@ -84,23 +83,23 @@ def label_order(y: np.ndarray, seed: int) -> np.ndarray:
 
 
 def few_labels(split: Split, labels: int) -> np.ndarray:
-    """Training labels with all but `labels` a class replaced by -1. A class with fewer rows is labelled whole."""
+    """Training labels with all but `labels` per class replaced by -1. A class with fewer rows is fully labelled."""
     return np.where(split.order < labels, split.y_train, -1)
 
 
-def n_folds(labels: int, most: int) -> int:
-    """Folds that a number of labels a class allows; none below three labels, where holding one out says too little."""
-    return min(most, labels) if labels >= 3 else 0
+def n_folds(labels: int, max_folds: int) -> int:
+    """Number of cross-validation folds for a number of labels per class; 0 below three labels."""
+    return min(max_folds, labels) if labels >= 3 else 0
 
 
-def folds(y: np.ndarray, labels: int, most: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def folds(y: np.ndarray, labels: int, max_folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Cross-validation on the labelled rows: (y without the held-out labels, held-out rows) for each fold."""
-    count = n_folds(labels, most)
+    count = n_folds(labels, max_folds)
     result = []
     for _, held_out in FewLabelKFold(n_splits=count, random_state=seed).split(y, y) if count else ():
-        fewer = y.copy()
-        fewer[held_out] = -1
-        result.append((fewer, held_out))
+        partial = y.copy()
+        partial[held_out] = -1
+        result.append((partial, held_out))
     return result
 
 

@@ -1,8 +1,8 @@
-"""Run an experiment: start workers, watch them, and say how far they are.
+"""Run an experiment: start workers, monitor them, and report their progress.
 
 This process computes nothing. The workers claim tasks in the store, so any number of runs can share one store: a run
-that finds every task claimed waits for the others, takes over what they leave behind, and ends when all is there.
-They must be runs of one machine; where there are several, each fills its own store, and `ldsu bench merge` joins them.
+that finds every task claimed waits for the others, takes over abandoned tasks, and ends when all cells are computed.
+The runs must be on one machine; with several machines, each fills its own store, and `ldsu bench merge` joins them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ldsu.bench.display import Display, make_display
 from ldsu.bench.forecast import Progress, TaskProgress
 from ldsu.bench.remote import slots
 from ldsu.bench.spec import Experiment
-from ldsu.bench.status import Grid, asked, survey
+from ldsu.bench.status import Grid, survey, task_fingerprint
 from ldsu.bench.store import Claim, Count, Owner, Store, StoreError
 from ldsu.bench.tasks import Summary, Task
 from ldsu.bench.worker import Assignment
 
 ENGINE = "ldsu.bench.engine"
-# A task that takes its worker down is tried this often in a run.
+# How often a run tries a task that kills its worker.
 ATTEMPTS = 3
 HEARTBEAT_SECONDS = 2.0
 GRACE_SECONDS = 1.0
@@ -52,7 +52,7 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-# Held by the run that measures costs: one at a time, or they would disturb each other.
+# Claimed by the run that measures costs: one at a time, or they would disturb each other.
 COSTS = Task("(costs)", -1)
 
 
@@ -71,35 +71,35 @@ def run(
     engine: str = ENGINE,
     command: Sequence[str] | None = None,
 ) -> Summary:
-    """Compute every cell of an experiment that is not in the store yet.
+    """Compute the cells of an experiment that are missing in the store.
 
     Parameters
     ----------
     experiment : Experiment
         What to compute.
     store_path : path-like
-        File of the results; made if it is not there.
+        Results file; created if it does not exist.
     jobs : int or None
-        Worker processes; None for as many as there are cores.
+        Worker processes; None for the number of cores.
     threads : int or None
-        Threads of the numerical libraries in each; None shares the cores among the workers.
+        Threads of the numerical libraries per worker; None divides the cores among the workers.
     only : sequence of str
         Keys of data sets (``usps``), of their splits (``usps:0``) or of methods to restrict the run to.
     retry : bool
-        Try cells again that hold an error.
+        Retry cells that hold an error.
     quiet : bool
-        Say nothing but errors.
+        Print only errors.
     json : bool
-        Write one JSON object a line to standard output instead of a display.
+        Print one JSON object per line to standard output instead of a display.
     device : str or None
-        Where large matrices are multiplied and decomposed, if the engine knows of another place than the processor.
+        Where large matrices are multiplied and decomposed, if the engine supports other devices than the CPU.
     dask : str or None
-        Address of a Dask scheduler: tasks are computed on its cluster, as many at a time as it has threads unless
-        `jobs` says otherwise. Its workers need this package, and data sets as this machine has them.
+        Address of a Dask scheduler: tasks are computed on its cluster, by default as many at a time as it has
+        threads. Its workers need this package and the same data sets as this machine.
     engine : str
         Module that computes.
     command : sequence of str or None
-        What to write down as the command; None takes that of this process. Of paths only the last part is kept.
+        Command to record; None for that of this process. Paths are reduced to their last part.
     """
     for name, value in {"jobs": jobs, "threads": threads}.items():
         if value is not None and value < 1:
@@ -114,16 +114,16 @@ def run(
 
 
 def select(experiment: Experiment, only: Sequence[str], tasks: Sequence[Task]) -> tuple[Experiment, list[Task]]:
-    """The part of an experiment that keys of data sets, splits (``usps:0``) and methods name, and its tasks."""
+    """The part of an experiment selected by keys of data sets, splits (``usps:0``) and methods, and its tasks."""
     data = {key for key in only if any(key == spec.key for spec in experiment.data)}
     splits = {key for key in only if any(key == f"{task.data}:{task.split}" for task in tasks)}
     methods = {key for key in only if any(key == spec.key for spec in experiment.methods)}
     for key in only:
         if key not in data | splits | methods:
             raise ValueError(
-                f"{key!r} is neither a data set nor a method of {experiment.name}; it has the data sets "
+                f"{key!r} is neither a data set nor a method of {experiment.name}; its data sets are "
                 f"{', '.join(spec.key for spec in experiment.data)} (one split: {tasks[0].data}:{tasks[0].split}) "
-                f"and the methods {', '.join(spec.key for spec in experiment.methods)}."
+                f"and its methods {', '.join(spec.key for spec in experiment.methods)}."
             )
     if data or splits:
         tasks = [task for task in tasks if task.data in data or f"{task.data}:{task.split}" in splits]
@@ -134,12 +134,12 @@ def select(experiment: Experiment, only: Sequence[str], tasks: Sequence[Task]) -
 
 
 def default_store(experiment_name: str) -> Path:
-    """Where the results of an experiment go if nothing else is said."""
+    """The default store of an experiment."""
     return Path("runs") / f"{experiment_name}.sqlite"
 
 
 def plain_command(arguments: Sequence[str], keys: Sequence[str] = ()) -> str:
-    """A command without the folders in it; `keys` are no paths, though they may look like some.
+    """A command with paths reduced to file names; `keys` are left unchanged, though they may look like paths.
 
     >>> plain_command(["/usr/bin/ldsu", "run", "/some/where/x.toml", "--store=../x.sqlite", "--only", "a/b"], ["a/b"])
     'ldsu run x.toml --store=x.sqlite --only a/b'
@@ -152,7 +152,7 @@ def plain_command(arguments: Sequence[str], keys: Sequence[str] = ()) -> str:
 
 
 def protocol(experiment: Experiment) -> dict[str, Any]:
-    """What may not change while a store is filled."""
+    """The settings that must not change between runs on a store."""
     fixed = {name: getattr(experiment, name) for name in ("seed", "test_fraction", "folds")}
     data = {spec.key: [spec.name, spec.preprocessing, spec.kernel, spec.rows] for spec in experiment.data}
     for spec in experiment.data:
@@ -164,22 +164,22 @@ def protocol(experiment: Experiment) -> dict[str, Any]:
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Number of cores available to this process."""
     import joblib
 
     return int(joblib.cpu_count())
 
 
 class _Worker:
-    """A worker process with the thread that reads its messages."""
+    """A worker process and the thread that reads its messages."""
 
     def __init__(
-        self, given: Assignment, threads: int, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]
+        self, assignment: Assignment, threads: int, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]
     ) -> None:
         self.task: Task | None = None
         self.owner: Owner | None = None
         self.stopping = False
-        # Unnamed: it goes when the process goes, however that ends.
+        # Unnamed: it is deleted when this process ends.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`
         environment = os.environ | {name: str(threads) for name in THREAD_VARIABLES}
         self.process = subprocess.Popen(
@@ -190,9 +190,9 @@ class _Worker:
             env=environment,
         )
         assert self.process.stdin is not None
-        # A worker that dies at once is noticed when its messages end.
+        # If the worker dies at once, the end of its messages shows it.
         with suppress(BrokenPipeError):
-            self.process.stdin.write(pickle.dumps(given))
+            self.process.stdin.write(pickle.dumps(assignment))
             self.process.stdin.flush()
         self.reader = threading.Thread(target=self._read, args=(messages,), daemon=True)
         self.reader.start()
@@ -201,39 +201,39 @@ class _Worker:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                # The last line of a worker that was killed may be cut.
+                # The last line of a killed worker may be truncated.
                 with suppress(ValueError):
                     messages.put((self, json.loads(line)))
         messages.put((self, None))
 
-    def is_over(self) -> bool:
-        """Whether it has ended; what it said has been read then, even if a child of it still holds the pipe."""
+    def has_exited(self) -> bool:
+        """Whether it has exited and its messages have been read, even if a child process still holds the pipe."""
         if self.process.poll() is None:
             return False
         self.reader.join(GRACE_SECONDS)
         return True
 
     def stderr_tail(self) -> str:
-        """The end of what it wrote to its standard error."""
+        """The last part of its standard error."""
         size = self.log.seek(0, os.SEEK_END)
         self.log.seek(max(0, size - 4000))
         return self.log.read().decode(errors="replace").strip()
 
     def last_line(self) -> str:
-        """The last line of that: the error itself, where the rest is the way to it."""
+        """The last line of its standard error: the error after a traceback."""
         return (self.stderr_tail().splitlines() or [""])[-1]
 
-    def how_it_ended(self) -> str:
-        """Its end, as a part of a sentence."""
+    def exit_reason(self) -> str:
+        """How it exited, as part of a message."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
-            return "was killed (SIGKILL); if nobody did, the machine had too little memory, and fewer --jobs help"
+            return "was killed (SIGKILL), probably because memory ran out; try fewer --jobs"
         if code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with code {code}"
+            return f"was terminated by {signal.Signals(-code).name}"
+        return f"exited with code {code}"
 
     def stop(self, grace: float = 0.0) -> None:
-        """End it if it still runs."""
+        """Stop it if it is still running."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(grace)
         if self.process.poll() is None:
@@ -242,7 +242,7 @@ class _Worker:
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
-        # It closes its end of the other pipe. It cannot if a child of the worker holds that: then it is left behind.
+        # The reader ends when the pipe is closed. If a child of the worker holds the pipe, the reader is abandoned.
         self.reader.join(GRACE_SECONDS)
         self.log.close()
 
@@ -265,31 +265,31 @@ class _Session:
         self.whole, self.part, self.store, self.device, self.display = whole, part, store, device, display
         self.engine_name, self.engine = engine, import_module(engine)
         weight = {task: float(self.engine.cost_weight(part, task)) for task in tasks}
-        # Longest first: a long task that starts last would leave the other workers idle.
+        # Longest first: a long task started last would leave the other workers idle.
         self.tasks = sorted(tasks, key=lambda task: -weight[task])
         self.weight = weight
         self.total = {task: int(self.engine.count_cells(part, task)) for task in tasks}
-        self.asked = {task: asked(part, task) for task in tasks}
+        self.fingerprints = {task: task_fingerprint(part, task) for task in tasks}
         self.methods = [spec.key for spec in part.methods]
         self.grid = Grid(part, self.engine)
-        # For tasks of other runs: cells asked for less all rows of the task.
+        # For tasks of other runs: required cells minus all rows of the task.
         self.watched: dict[Task, int] = {}
         self.messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
         self.workers: list[_Worker] = []
         self.run_id = 0
-        self.started_in_vain = 0
-        self.said_waiting = False
+        self.failed_starts = 0
+        self.waiting_reported = False
 
     def run(self, jobs: int | None, threads: int | None, retry: bool, command: str) -> Summary:
         store, whole = self.store, self.whole
         text = whole.path.read_text(encoding="utf-8") if whole.path.exists() else ""
         store.bind(whole.name, text, protocol(whole))
-        kept = store.forget_errors(self.tasks, self.methods) if retry else []
-        state, failed = self.tasks_now()
+        kept = store.delete_errors(self.tasks, self.methods) if retry else []
+        state, failed = self.load_progress()
         left = sum(not task.finished for task in state.values())
         jobs = min(jobs or cores(), max(1, left))
         threads = threads or max(1, cores() // jobs)
-        store.clear_stale()  # of runs that were killed: nobody is left to count their dead
+        store.clear_stale()  # of killed runs, which no longer record failures of their workers
         self.run_id = store.begin_run(command, jobs, threads)
         self.progress = progress = Progress(state, jobs, failed_cells=failed)
         interrupted = lost = False
@@ -297,8 +297,8 @@ class _Session:
             self.display.start(whole, store.path, self.run_id, progress, threads)
             if kept:
                 self.display.note(
-                    f"Another run works on {', '.join(f'{task.data}, split {task.split}' for task in kept)}: "
-                    "cells with an error are not tried again there."
+                    f"Another run is computing {', '.join(f'{task.data}, split {task.split}' for task in kept)}: "
+                    "cells with an error are not retried there."
                 )
             if left:
                 self.compute(jobs, threads)
@@ -311,13 +311,13 @@ class _Session:
         finally:
             try:
                 self.stop_workers()
-                # What is wrong with the store has been said, or will be by the next one who opens it.
+                # An error of the store has been reported, or will be when it is opened again.
                 with suppress(StoreError):
                     store.clear_stale()
                     store.end_run(self.run_id)
-                    self.settle()
+                    self.recount()
                 try:
-                    store.require_there()
+                    store.check_not_replaced()
                 except StoreError as error:
                     lost = True
                     self.error(str(error))
@@ -326,31 +326,31 @@ class _Session:
                 self.display.end(progress, summary, store.path)
         return summary
 
-    def tasks_now(self) -> tuple[dict[Task, TaskProgress], int]:
-        """How far the tasks are, from the store, and how many of their cells hold an error."""
+    def load_progress(self) -> tuple[dict[Task, TaskProgress], int]:
+        """Progress of the tasks from the store, and the number of their cells that hold an error."""
         found, finished = survey(self.store, self.whole, self.engine, self.part), self.store.finished()
         state = {}
         for task in self.tasks:
             done, total = found[task].done, self.total[task]
-            if done == total and self.asked[task] not in finished.get(task, ()):
-                self.store.finish(task, self.asked[task])
+            if done == total and self.fingerprints[task] not in finished.get(task, ()):
+                self.store.finish(task, self.fingerprints[task])
             state[task] = TaskProgress(total, self.weight[task], done, finished=done == total)
         return state, sum(found[task].failed for task in self.tasks)
 
     def count(self, task: Task) -> Count:
-        """Cells of a task that are there and asked for."""
-        return Count(*(counter.total() for counter in self.grid.tally(self.store, task)))
+        """Required cells of a task in the store."""
+        return Count(*(counter.total() for counter in self.grid.count_cells(self.store, task)))
 
-    def refresh(self, elsewhere: Sequence[Task]) -> None:
-        """Take over from the store how far tasks are that other runs work on, or did until now."""
+    def refresh(self, others: Sequence[Task]) -> None:
+        """Read the progress of tasks of other runs from the store."""
         finished = self.store.finished()
         for task in self.tasks:
             known = self.progress.tasks[task]
-            if self.asked[task] in finished.get(task, ()):
+            if self.fingerprints[task] in finished.get(task, ()):
                 known.finished = True
                 self.watched.pop(task, None)
-            elif task in elsewhere:
-                # Counted by key once, and from then on by what is added: that is quick, and need not be exact.
+            elif task in others:
+                # Counted by key once, then by the number of rows: fast, and need not be exact.
                 rows = self.store.count(task).done
                 if task not in self.watched:
                     self.watched[task] = self.count(task).done - rows
@@ -358,8 +358,8 @@ class _Session:
             elif self.watched.pop(task, None) is not None:
                 known.present = self.count(task).done
 
-    def settle(self) -> None:
-        """Count once more in the end, by key, what is there."""
+    def recount(self) -> None:
+        """Count the cells in the store by key at the end."""
         self.refresh(())
         failed = 0
         for task, known in self.progress.tasks.items():
@@ -384,19 +384,19 @@ class _Session:
     # Workers
 
     def start_worker(self, threads: int, cost: Any = None) -> _Worker:
-        given = Assignment(
+        assignment = Assignment(
             experiment=self.part,
             engine=self.engine_name,
             store=str(self.store.path.resolve()),
             run=self.run_id,
             tasks=tuple(self.tasks),
-            asked=self.asked,
+            fingerprints=self.fingerprints,
             parent=os.getpid(),
             device=self.device,
             cost=cost,
             dask=self.dask if cost is None else None,
         )
-        worker = _Worker(given, threads, self.messages)
+        worker = _Worker(assignment, threads, self.messages)
         with suppress(psutil.Error):
             worker.owner = self.store.owner(worker.process.pid)
         self.workers.append(worker)
@@ -417,32 +417,32 @@ class _Session:
         self.workers.clear()
 
     def compute(self, jobs: int, threads: int) -> None:
-        """Keep `jobs` workers at work until none of them finds anything to do."""
+        """Keep `jobs` workers running until no tasks are left."""
         for _ in range(jobs):
             self.start_worker(threads)
-        for worker, message in self.listen():
+        for worker, message in self.iter_messages():
             if message is not None:
                 self.handle_message(worker, message)
             elif self.handle_exit(worker):
                 self.start_worker(threads)
 
-    def listen(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
-        """What the workers say, and None when one has ended, until none is left; the display moves meanwhile."""
-        next_beat = 0.0
+    def iter_messages(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
+        """Yield messages of the workers, None when one has exited, until none is left; updates the display."""
+        next_heartbeat = 0.0
         while self.workers:
             with suppress(queue.Empty):
                 worker, message = self.messages.get(timeout=0.2)
-                if worker in self.workers:  # the end of one may be noticed twice
+                if worker in self.workers:  # an exit may be noticed twice
                     yield worker, message
-            if time.monotonic() >= next_beat:
-                for worker in [worker for worker in self.workers if worker.is_over()]:
+            if time.monotonic() >= next_heartbeat:
+                for worker in [worker for worker in self.workers if worker.has_exited()]:
                     self.messages.put((worker, None))
-                self.beat()
-                next_beat = time.monotonic() + HEARTBEAT_SECONDS
+                self.send_heartbeats()
+                next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             self.display.update(self.progress)
 
     def handle_message(self, worker: _Worker, message: dict[str, Any]) -> None:
-        """Take in what a worker says."""
+        """Update the progress from a message of a worker."""
         progress, pid = self.progress, worker.process.pid
         task = Task(*message["task"]) if "task" in message else None
         match message["event"]:
@@ -474,67 +474,67 @@ class _Session:
                 worker.stopping = True
 
     def handle_exit(self, worker: _Worker) -> bool:
-        """See why a worker is gone; whether another must take its place."""
-        how, words = worker.how_it_ended(), worker.stderr_tail()
+        """Record why a worker exited; return whether to start a replacement."""
+        how, stderr = worker.exit_reason(), worker.stderr_tail()
         last_line = worker.last_line()
-        # Its last message may be lost; its claim is not.
+        # Its last message may be lost, but its claim is stored.
         claimed = (claim.task for claim in self.store.claims() if worker.owner and claim.owner.is_same(worker.owner))
         task = next(claimed, worker.task)
         self.drop(worker)
         try:
-            return not worker.stopping and self.count_death(task, how, words, last_line)
+            return not worker.stopping and self.record_exit(task, how, stderr, last_line)
         finally:
-            self.store.clear_stale()  # not before it is counted: another worker takes the task then
+            self.store.clear_stale()  # after the failure is recorded: then another worker may claim the task
 
-    def count_death(self, task: Task | None, how: str, words: str, last_line: str) -> bool:
-        """Note that a worker died of its task, or before it had one; whether another must take its place."""
+    def record_exit(self, task: Task | None, how: str, stderr: str, last_line: str) -> bool:
+        """Record that a worker died during or before a task; return whether to start a replacement."""
         if task is None:
-            self.started_in_vain += 1
-            if self.started_in_vain >= ATTEMPTS:
-                self.error(f"A worker {how}, and so did others before it. {last_line}".strip())
+            self.failed_starts += 1
+            if self.failed_starts >= ATTEMPTS:
+                self.error(f"A worker {how}, as others did before. {last_line}".strip())
                 return False
-            self.display.note(f"A worker {how}. Another takes its place.")
+            self.display.note(f"A worker {how}. A new one is started.")
             return True
-        sentence = f"The worker of {task.data}, split {task.split} {how}."
-        times = self.store.add_failure(task, self.run_id, f"{sentence}\n{words}".strip(), final=False)
+        message = f"The worker of {task.data}, split {task.split} {how}."
+        times = self.store.add_failure(task, self.run_id, f"{message}\n{stderr}".strip(), final=False)
         if times >= ATTEMPTS:
-            self.store.add_failure(task, self.run_id, f"Given up after {times} attempts.", final=True)
-            self.error(f"{sentence} Given up after {times} attempts.", task)
+            self.store.add_failure(task, self.run_id, f"Abandoned after {times} attempts.", final=True)
+            self.error(f"{message} Abandoned after {times} attempts.", task)
         else:
-            self.display.note(f"{sentence} It is tried again.")
+            self.display.note(f"{message} The task is retried.")
         return True
 
-    def error(self, sentence: str, task: Task | None = None) -> None:
-        # Workers that break for the same reason need not all say so.
-        if sentence not in self.progress.errors:
-            self.progress.errors.append(sentence)
-            self.display.error(sentence, task)
+    def error(self, message: str, task: Task | None = None) -> None:
+        # Report an error that several workers share only once.
+        if message not in self.progress.errors:
+            self.progress.errors.append(message)
+            self.display.error(message, task)
 
-    def beat(self) -> None:
-        """Say in the store that this run and its workers live, and see what other runs do."""
+    def send_heartbeats(self) -> None:
+        """Update the heartbeats of this run and its workers, and read the progress of other runs."""
         doing = self.progress.doing
-        # A claim of this process itself is that of the costs.
-        here = {os.getpid(): next(iter(doing.values()), "")}
-        self.store.heartbeat(here | {worker.process.pid: doing[worker.process.pid] for worker in self.workers})
-        elsewhere = self.elsewhere()
-        if elsewhere or self.progress.elsewhere:
-            self.refresh([claim.task for claim in elsewhere])
-        self.progress.elsewhere = len(elsewhere)
-        if elsewhere and not self.said_waiting and doing and all(what == WAITING for what in doing.values()):
-            self.said_waiting = True
+        # This process itself only claims the costs.
+        steps = {os.getpid(): next(iter(doing.values()), "")}
+        self.store.heartbeat(steps | {worker.process.pid: doing[worker.process.pid] for worker in self.workers})
+        others = self.other_claims()
+        if others or self.progress.other_tasks:
+            self.refresh([claim.task for claim in others])
+        self.progress.other_tasks = len(others)
+        if others and not self.waiting_reported and doing and all(what == WAITING for what in doing.values()):
+            self.waiting_reported = True
             self.display.note(
-                "Another run works on all that is left; this one waits, and takes over if that one stops."
+                "Another run is computing all remaining tasks; this run waits, and takes over if the other stops."
             )
 
-    def elsewhere(self) -> list[Claim]:
-        """What other runs work on."""
+    def other_claims(self) -> list[Claim]:
+        """Live claims of other runs."""
         ours = {os.getpid(), *(worker.process.pid for worker in self.workers)}
-        return [claim for claim in self.store.live_claims() if not (claim.here and claim.owner.pid in ours)]
+        return [claim for claim in self.store.live_claims() if not (claim.is_local and claim.owner.pid in ours)]
 
     # Costs
 
     def measure_costs(self, threads: int) -> None:
-        """Measure each stand-alone fit in a process of its own, one at a time and while no other run is at work."""
+        """Measure each stand-alone fit in a separate process, one at a time and while no other run is active."""
         if not hasattr(self.engine, "cost_tasks"):
             return
         keys = {task.data for task in self.tasks}
@@ -546,11 +546,11 @@ class _Session:
             left = [item for item in items if item not in known and item not in tried]
             if not left:
                 return
-            if self.elsewhere() or not self.store.claim(COSTS):
+            if self.other_claims() or not self.store.claim(COSTS):
                 if not waiting:
-                    self.display.note("Costs of single fits are measured as soon as no other run is at work.")
+                    self.display.note("Costs of single fits are measured as soon as no other run is active.")
                 waiting = True
-                self.beat()
+                self.send_heartbeats()
                 self.display.update(self.progress)
                 time.sleep(PAUSE_SECONDS)
                 continue
@@ -564,9 +564,9 @@ class _Session:
     def measure_cost(self, item: Any, what: str, threads: int) -> None:
         worker = self.start_worker(threads, cost=item)
         self.progress.doing[worker.process.pid] = what
-        for sender, message in self.listen():
+        for sender, message in self.iter_messages():
             if message is None:
-                how, last_line = sender.how_it_ended(), sender.last_line()
+                how, last_line = sender.exit_reason(), sender.last_line()
                 self.drop(sender)
                 if not sender.stopping:
                     self.error(f"Costs of {item[1]} on {item[0]}: the worker {how}. {last_line}".strip())
@@ -582,7 +582,7 @@ class _Session:
 
 @contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does."""
+    """Handle SIGTERM like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
-"""From rows to results: which parameters stand for a method, how it varies with each, what differs clearly.
+"""From rows to results: parameter selection, sweeps over parameters, significance tests.
 
-A row is a mapping with the columns of the store's `cells` table. `group_rows` reads them once; everything else works on
+A row is a mapping with the columns of the store's `cells` table. `group_rows` reads them once; the other functions use
 its groups: all settings of one method on one data set at one number of labels.
 """
 
@@ -28,14 +28,14 @@ def _parse(params: str) -> dict[str, Any]:
 
 
 class Setting(NamedTuple):
-    """Parameters as canonical JSON, and the classifier's C (0 where a method has none)."""
+    """Parameters as canonical JSON, and the classifier's C (0 if the method has none)."""
 
     params: str
     C: float
 
     @property
     def values(self) -> dict[str, Any]:
-        """Every parameter by name, C among them where the method has one."""
+        """All parameters by name, including C if the method has one."""
         return {**_parse(self.params), "C": self.C} if self.C else dict(_parse(self.params))
 
 
@@ -49,17 +49,17 @@ class Group:
     settings : tuple of Setting
     splits : tuple of int
     present : ndarray of bool, shape (settings, splits)
-        Whether a test row was written, failed or not.
+        Whether a test row exists, failed or not.
     map, accuracy : ndarrays of shape (settings, splits)
-        Scores on the test half; NaN where the row is missing or failed.
+        Scores on the test half; NaN if the row is missing or failed.
     cv_map : ndarray of shape (settings, splits)
-        Mean over the cross-validation folds; NaN where a fold is missing or failed.
+        Mean over the cross-validation folds; NaN if a fold is missing or failed.
     failures : int
         Rows with an error.
     seconds : dict of str to float
-        Mean seconds of each stage over the rows that did not fail.
+        Mean seconds of each stage over the successful rows.
     peak_mib : float
-        The largest of the rows' peaks; NaN without one.
+        Largest peak memory of the rows; NaN if unknown.
     """
 
     data: str
@@ -76,27 +76,27 @@ class Group:
     peak_mib: float
 
     @cached_property
-    def whole_splits(self) -> np.ndarray:
-        """Columns of the splits that have as many settings as any: a split still being run is left out."""
+    def complete_splits(self) -> np.ndarray:
+        """Columns of the splits with the most settings: splits that are still running are excluded."""
         counts = self.present.sum(axis=0)
         return np.flatnonzero(counts == counts.max()) if counts.size and counts.max() else np.arange(0)
 
     @cached_property
     def means(self) -> np.ndarray:
-        """Mean test MAP of each setting over the whole splits; NaN where one of them failed or is missing."""
-        if not self.whole_splits.size:
+        """Mean test MAP of each setting over the whole splits; NaN if one of them failed or is missing."""
+        if not self.complete_splits.size:
             return np.full(len(self.settings), np.nan)
-        return self.map[:, self.whole_splits].mean(axis=1)
+        return self.map[:, self.complete_splits].mean(axis=1)
 
     def values(self, parameter: str) -> list[Any]:
-        """The values a parameter takes, in order: numbers ascending, then texts, then None."""
+        """The values of a parameter, in order: numbers ascending, then strings, then None."""
         found = {setting.values[parameter] for setting in self.settings if parameter in setting.values}
         return sorted(found, key=_value_order)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What one selection gives for one method: scores split by split, and the setting chosen for each.
+    """Result of a selection for one method: scores and chosen setting of each split.
 
     Attributes
     ----------
@@ -104,10 +104,10 @@ class Choice:
     selection : {"oracle", "honest"}
     splits : tuple of int
         Splits with a score.
-    map, accuracy : tuples of float, one a split
-    settings : tuple of Setting, one a split
-    how : tuple of str, one a split
-        On what the setting was chosen: "test", "cross-validation" or "default".
+    map, accuracy : tuples of float, one per split
+    settings : tuple of Setting, one per split
+    how : tuple of str, one per split
+        What the setting was selected on: "test", "cross-validation" or "default".
     missing : tuple of int
         Splits whose chosen setting has no score: not run yet, or failed.
     """
@@ -202,7 +202,7 @@ class _Columns:
 
 
 def _fold_means(shape: tuple[int, int], setting: np.ndarray, column: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Mean over folds (settings, splits); NaN unless a setting has every fold its split has, none failed."""
+    """Mean over folds (settings, splits); NaN if a setting has fewer folds than its split or one failed."""
     count, total = np.zeros(shape), np.zeros(shape)
     np.add.at(count, (setting, column), 1)
     np.add.at(total, (setting, column), score)
@@ -216,7 +216,7 @@ def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
     Parameters
     ----------
     rows : iterable of mappings
-        Rows of the `cells` table; read once, so a generator serves.
+        Rows of the `cells` table; read once, so a generator is allowed.
 
     Returns
     -------
@@ -233,41 +233,41 @@ def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
 
 
 def oracle(group: Group, default: Mapping[str, Any]) -> Choice | None:
-    """The setting with the best mean test MAP: a ceiling, since it looks at the test half.
+    """The setting with the best mean test MAP: an upper bound, since it uses the test half.
 
     Parameters
     ----------
     group : Group
     default : mapping
-        The method's default parameters, C included; of equal settings the nearest to it is chosen.
+        The method's default parameters, including C; ties are resolved by distance to it.
 
     Returns
     -------
     choice : Choice or None
-        None where no setting has a score on every whole split.
+        None if no setting has a score on every whole split.
     """
     best = _best(group, group.means, default)
     if best is None:
         return None
-    return _choice(group, "oracle", {int(column): best for column in group.whole_splits}, lambda _: "test")
+    return _choice(group, "oracle", {int(column): best for column in group.complete_splits}, lambda _: "test")
 
 
 def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
     """Split by split, the setting with the best mean cross-validation MAP; without folds, the default.
 
-    No test score has a part in the choice.
+    Test scores are not used in the selection.
 
     Parameters
     ----------
     group : Group
     default : mapping
-        The method's default parameters, C included. Of equally good settings the nearest to it in steps of the grid
-        is chosen, then the one with the smaller C, then the first by the text of its parameters.
+        The method's default parameters, including C. Ties are resolved by distance to it in steps of the grid, then by
+        smaller C, then by the text of the parameters.
 
     Returns
     -------
     choice : Choice or None
-        None where no split has a score with the setting chosen for it.
+        None if no split has a score with its selected setting.
     """
     columns, how = {}, {}
     fallback = _default_setting(group, default)
@@ -281,7 +281,7 @@ def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
 
 
 def _choice(group: Group, selection: str, columns: dict[int, int], how: Callable[[int], str]) -> Choice | None:
-    """The scores of a setting for each split (by column), less those that have none."""
+    """The scores of a setting for each split (by column), without missing scores."""
     scored = [column for column, row in columns.items() if np.isfinite(group.map[row, column])]
     if not scored:
         return None
@@ -303,21 +303,21 @@ def _best(group: Group, scores: np.ndarray, default: Mapping[str, Any]) -> int |
     """Row of the best score, ties broken; None if there is no score."""
     if not np.any(np.isfinite(scores)):
         return None
-    # Sums in another order differ in the last bit; that must not decide.
+    # Ignore rounding differences of sums in another order.
     scores = np.round(scores, 12)
     tied = np.flatnonzero(scores == np.nanmax(scores)).tolist()
     return tied[0] if len(tied) == 1 else min(tied, key=_closeness(group, default))
 
 
 def _closeness(group: Group, default: Mapping[str, Any]) -> Callable[[int], tuple[int, float, str]]:
-    """A sort key for rows: steps of the grid away from the default, then C, then the text of the parameters."""
+    """A sort key for rows: distance to the default in steps of the grid, then C, then the text of the parameters."""
     grids = {name: group.values(name) for name in default}
 
     def steps(name: str, value: Any) -> int:
-        wanted = default[name]
-        if not (_is_number(value) and _is_number(wanted)):
-            return int(value != wanted)
-        low, high = min(value, wanted), max(value, wanted)
+        expected = default[name]
+        if not (_is_number(value) and _is_number(expected)):
+            return int(value != expected)
+        low, high = min(value, expected), max(value, expected)
         return sum(low <= other <= high for other in grids[name] if _is_number(other) and other != value)
 
     def key(row: int) -> tuple[int, float, str]:
@@ -334,8 +334,8 @@ def _default_setting(group: Group, default: Mapping[str, Any]) -> int | None:
     return min(matches, key=lambda row: (group.settings[row].C, group.settings[row].params), default=None)
 
 
-def _agrees(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(values[name] == value for name, value in wanted.items() if name in values)
+def _agrees(values: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    return all(values[name] == value for name, value in expected.items() if name in values)
 
 
 def _is_number(value: Any) -> bool:
@@ -355,23 +355,23 @@ def sweep(group: Group, parameter: str, default: Mapping[str, Any]) -> list[Swee
     ----------
     group : Group
     parameter : str
-        Its name; "C" too.
+        Its name, or "C".
     default : mapping
-        The method's default parameters, C included.
+        The method's default parameters, including C.
 
     Returns
     -------
     points : list of SweepPoint
         For each value the best mean over all other parameters, and the mean with the others at their defaults; NaN
-        where there is none.
+        if there is none.
     """
     contexts = _contexts(group, (parameter,))
-    fair, usual = _fair(contexts), [found for rest, found in contexts.items() if _agrees(_parse(rest), default)]
+    fair, at_default = _fair(contexts), [found for rest, found in contexts.items() if _agrees(_parse(rest), default)]
     return [
         SweepPoint(
             value,
             *_best_of(group, [found[(value,)] for found in fair if (value,) in found]),
-            *_best_of(group, [found[(value,)] for found in usual if (value,) in found]),
+            *_best_of(group, [found[(value,)] for found in at_default if (value,) in found]),
         )
         for value in group.values(parameter)
     ]
@@ -390,7 +390,7 @@ def sweep_pair(group: Group, first: str, second: str) -> tuple[list[Any], list[A
     -------
     first_values, second_values : lists
     best : ndarray of shape (first values, second values)
-        NaN where no setting has this pair.
+        NaN if no setting has this pair.
     """
     rows, columns = group.values(first), group.values(second)
     fair = _fair(_contexts(group, (first, second)))
@@ -405,7 +405,7 @@ _Contexts = dict[str, dict[tuple[Any, ...], int]]
 
 
 def _contexts(group: Group, names: tuple[str, ...]) -> _Contexts:
-    """Rows of the settings by their other parameters (as JSON), then by their values of the named ones."""
+    """Rows of the settings by their other parameters (as JSON), then by their values of the named parameters."""
     found: _Contexts = {}
     for row, setting in enumerate(group.settings):
         values, rest = _divide(setting, names)
@@ -424,7 +424,7 @@ def _divide(setting: Setting, names: tuple[str, ...]) -> tuple[tuple[Any, ...] |
 
 
 def _fair(contexts: _Contexts) -> list[dict[tuple[Any, ...], int]]:
-    """The contexts with the most values. A value tried in more contexts than others would be best by chance alone."""
+    """The contexts with the most values. A value tried in more contexts than others would be favored by chance."""
     most = max((len(found) for found in contexts.values()), default=0)
     return [found for found in contexts.values() if len(found) == most]
 
@@ -434,7 +434,7 @@ def _best_of(group: Group, rows: list[int]) -> tuple[float, float]:
     rows = [row for row in rows if math.isfinite(group.means[row])]
     if not rows:
         return math.nan, math.nan
-    scores = group.map[max(rows, key=group.means.__getitem__), group.whole_splits]
+    scores = group.map[max(rows, key=group.means.__getitem__), group.complete_splits]
     return float(scores.mean()), float(scores.std(ddof=1)) if scores.size > 1 else math.nan
 
 
@@ -450,7 +450,7 @@ def paired_test(first: Choice, second: Choice, metric: str = "map") -> float:
 
 
 def welch_test(mean: float, std: float, n: int, other_mean: float, other_std: float, other_n: int) -> float:
-    """p-value of Welch's two-sided t-test from means, deviations (n - 1) and counts; NaN where a count is below 2."""
+    """p-value of Welch's two-sided t-test from means, deviations (n - 1) and counts; NaN if a count is below 2."""
     if n < 2 or other_n < 2:
         return math.nan
     ours, theirs = std**2 / n, other_std**2 / other_n
@@ -459,14 +459,14 @@ def welch_test(mean: float, std: float, n: int, other_mean: float, other_std: fl
 
 
 def _t_test(difference: float, error: float, freedom: float) -> float:
-    # Deviations that are rounding alone count as none.
+    # Treat rounding errors as zero deviation.
     if error <= 1e-12:
         return 1.0 if abs(difference) <= 1e-12 else 0.0
     return float(2 * stats.t.sf(abs(difference) / error, freedom))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number (Holm 1979); NaN stays NaN and does not count.
+    """p-values corrected for their number (Holm 1979); NaN values stay NaN and are not counted.
 
     Examples
     --------
@@ -483,7 +483,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(difference: float, p_value: float, level: float = 0.05) -> str:
-    """Say "ahead" or "behind" where the difference is clear at this level, else "no clear difference"."""
+    """Return "ahead" or "behind" if the difference is significant at this level, else "no clear difference"."""
     if not p_value < level:
         return "no clear difference"
     return "ahead" if difference > 0 else "behind"

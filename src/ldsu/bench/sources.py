@@ -1,4 +1,4 @@
-"""Where the data of an experiment come from: the catalogue, or a file of the user's own."""
+"""Data of an experiment: from the catalogue or a user file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ldsu.datasets import DATASETS, Dataset, load
 
 @lru_cache(maxsize=4)
 def load_data(spec: DataSpec) -> Dataset:
-    """The data set of a spec; in a file of the user's own, -1 in y stands for rows without a label."""
+    """The data set of a spec; in a user file, -1 in y marks unlabelled rows."""
     return load(spec.name, preprocessing=spec.preprocessing) if spec.file is None else read_data(spec.file, spec.name)
 
 
 def size_of(spec: DataSpec) -> tuple[int, int]:
-    """Rows and classes, without reading the whole data set where the catalogue knows them."""
+    """Number of rows and classes, from the catalogue if possible."""
     if spec.file is not None:
         dataset = load_data(spec)
         return dataset.X.shape[0], len(dataset.classes)
@@ -34,10 +34,10 @@ def write_data(path: Path, X: np.ndarray, y: np.ndarray, classes: list[str], ima
     path : Path
     X : ndarray of shape (n, d)
     y : ndarray of int, shape (n,)
-        Class numbers, -1 where there is no label.
+        Class numbers, -1 for unlabelled rows.
     classes : list of str
     image_shape : tuple of int
-        Of grey images; empty where the rows are none.
+        Of greyscale images; empty for other data.
     """
     from ldsu._utils.files import replacing
 
@@ -46,15 +46,15 @@ def write_data(path: Path, X: np.ndarray, y: np.ndarray, classes: list[str], ima
 
 
 def read_data(path: Path, name: str) -> Dataset:
-    """Read a file that `write_data` wrote; a ValueError says what is wrong with it."""
+    """Read a file written by `write_data`; raises a ValueError if it is not valid."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             X, y, classes = (arrays[part] for part in ("X", "y", "classes"))
             shape = tuple(int(side) for side in arrays["image_shape"])
     except FileNotFoundError as error:
-        raise ValueError(f"There is no file {path} of the data {name!r}.") from error
-    except Exception as error:  # of a damaged archive nearly anything is raised
-        raise ValueError(f"{path.name} cannot be read as the data {name!r}: {error}.") from error
+        raise ValueError(f"File {path} of data {name!r} not found.") from error
+    except Exception as error:  # a damaged archive raises many types
+        raise ValueError(f"{path.name} cannot be read as data {name!r}: {error}.") from error
     if X.ndim != 2 or y.shape != X.shape[:1] or y.dtype.kind != "i" or not np.all((y >= -1) & (y < len(classes))):
         raise ValueError(f"{path.name} must hold X (n, d) and y (n,), class numbers below {len(classes)} or -1.")
     return Dataset(

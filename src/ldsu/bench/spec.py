@@ -1,4 +1,4 @@
-"""An experiment as a file: data, methods, grids and protocol in TOML, checked before anything runs."""
+"""Specification of an experiment: data, methods, grids and protocol."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class DataSpec:
     Attributes
     ----------
     key : str
-        Its name in the rows, unique in the experiment: the data set's, with its preprocessing where that is given.
+        Its name in the rows, unique in the experiment: the name of the data set and its preprocessing if set.
     name, preprocessing : str, str or None
-        As `ldsu.datasets.load` takes them.
+        As in `ldsu.datasets.load`.
     title : str
         Its name in tables.
     kernel : str
         Kernel of every kernel method.
     labels : tuple of int
-        Labels a class.
+        Labels per class.
     paper : str or None
         Its name in the paper's table.
     stand_in : bool
-        Whether it only stands in for the paper's data: the paper's figures are shown beside it, not compared.
+        Whether it is a substitute for the paper's data: the paper's scores are shown, but not compared.
     rows : int or None
         Use a random subset of this many rows.
     file : Path or None
-        Where the data are, if they are the user's own: see `ldsu.bench.sources`.
+        Path of user data: see `ldsu.bench.sources`.
     """
 
     key: str
@@ -50,7 +50,7 @@ class DataSpec:
 
     @property
     def middle_labels(self) -> int:
-        """The number of labels that stands for the others where only one is shown."""
+        """The number of labels to use if only one is shown."""
         return self.labels[(len(self.labels) - 1) // 2]
 
 
@@ -65,14 +65,14 @@ class MethodSpec:
     family : str
         One of `ldsu.bench.families.FAMILIES`.
     grids : tuple of dict
-        Values for each parameter; the settings are the products of each grid, together. Under "labels" and "data" a
-        grid may say for which numbers of labels and for which data sets it is meant.
+        Values of each parameter; the settings are the union of the products of the grids. The keys "labels" and "data"
+        restrict a grid to numbers of labels and data sets.
     honest : tuple of dict
-        The grids among which cross-validation on the labelled points chooses.
+        The grids for cross-validation on the labelled points.
     default : dict
-        The setting taken without any choice, "C" included.
+        The default setting, including "C".
     one_label : tuple of str
-        Parameters that, with one label a class, do nothing that another does not; only their default is run there.
+        Parameters that are redundant with one label per class, where only their default is run.
     only : tuple of str
         Keys of the data sets it runs on; empty for all.
     """
@@ -86,11 +86,11 @@ class MethodSpec:
     only: tuple[str, ...] = ()
 
     def settings(self, labels: int, data: str = "") -> list[Settings]:
-        """Every setting that is judged on the test half: the grids, the honest grids and the default."""
+        """All settings that are scored on the test half: the grids, the honest grids and the default."""
         return self._products([*self.grids, *self.honest, {}], labels, data)
 
     def honest_settings(self, labels: int, data: str = "") -> list[Settings]:
-        """The settings among which cross-validation chooses, the default among them."""
+        """The settings for cross-validation, including the default."""
         return self._products([*self.honest, {}], labels, data) if self.honest else []
 
     def _products(self, grids: Iterable[Mapping[str, tuple[Any, ...]]], labels: int, data: str) -> list[Settings]:
@@ -108,7 +108,7 @@ class MethodSpec:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure to be made: what is run on what, and how often."""
+    """Data sets, methods and protocol of an experiment."""
 
     name: str
     title: str
@@ -124,13 +124,11 @@ class Experiment:
     figures: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def data_spec(self, key: str) -> DataSpec:
-        """The data set of that key."""
+        """The data set with a key."""
         for spec in self.data:
             if spec.key == key:
                 return spec
-        raise ValueError(
-            f"{self.path}: there is no data set {key!r} in it, only {', '.join(d.key for d in self.data)}."
-        )
+        raise ValueError(f"{self.path}: unknown data set {key!r}; known are {', '.join(d.key for d in self.data)}.")
 
     def methods_for(self, key: str) -> list[MethodSpec]:
         """The methods that run on a data set."""

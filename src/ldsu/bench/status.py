@@ -1,4 +1,4 @@
-"""How far an experiment is: cells are counted by their keys, since a grid that was changed leaves others behind."""
+"""Progress of an experiment: cells are counted by key, since a store may hold cells of an earlier grid."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ldsu.bench.tasks import Task
 if TYPE_CHECKING:
     from ldsu.bench.spec import Experiment
 
-# What tells the cells of one task apart. As tuples they are compared several times faster than as cells.
+# The key of a cell within its task. Tuples compare several times faster than cells.
 Key = tuple[int, str, str, float, int]
-key_of: attrgetter[Key] = attrgetter("labels", "method", "params", "C", "fold")
+cell_key: attrgetter[Key] = attrgetter("labels", "method", "params", "C", "fold")
 
 
-def asked(experiment: Experiment, task: Task) -> str:
-    """A sign of all that decides which cells a task has: a task finished under another is opened again.
+def task_fingerprint(experiment: Experiment, task: Task) -> str:
+    """A hash of everything that determines the cells of a task: a task finished under another hash is reopened.
 
-    The splits of a data set have the same cells and the same sign.
+    The splits of a data set have the same cells and the same hash.
     """
     spec = dataclasses.replace(experiment.data_spec(task.data), title="", paper=None)
     parts = (spec, experiment.methods, experiment.seed, experiment.test_fraction, experiment.C, experiment.folds)
@@ -32,86 +32,86 @@ def asked(experiment: Experiment, task: Task) -> str:
 
 
 class Grid:
-    """What an experiment asks for, to be held against a store."""
+    """The cells of an experiment, to be compared with a store."""
 
     def __init__(self, experiment: Experiment, engine: Any) -> None:
         self.experiment, self.engine = experiment, engine
         self._last: tuple[str, set[Key]] = ("", set())
 
-    def tally(self, store: Store, task: Task) -> tuple[Counter[str], Counter[str]]:
-        """How many cells of each method that a task asks for are in a store, and how many of those hold an error."""
-        there = store.count(task)
-        wanted = self._keys(task) if there.done else set()
+    def count_cells(self, store: Store, task: Task) -> tuple[Counter[str], Counter[str]]:
+        """Number of required cells of a task in a store by method, and how many of them hold an error."""
+        stored = store.count(task)
+        wanted = self._keys(task) if stored.done else set()
         done = Counter(key[1] for key in wanted.intersection(store.keys(task)))
-        failed = Counter(key[1] for key in wanted.intersection(store.keys(task, failed=True) if there.failed else ()))
+        failed = Counter(key[1] for key in wanted.intersection(store.keys(task, failed=True) if stored.failed else ()))
         return done, failed
 
     def _keys(self, task: Task) -> set[Key]:
-        # Only the last is kept: they take tens of megabytes, and tasks come data set by data set.
-        sign = asked(self.experiment, task)
-        if self._last[0] != sign:
-            self._last = sign, set(map(key_of, self.engine.wanted_cells(self.experiment, task)))
+        # Only the last set is cached: it takes tens of megabytes, and tasks are grouped by data set.
+        fingerprint = task_fingerprint(self.experiment, task)
+        if self._last[0] != fingerprint:
+            self._last = fingerprint, set(map(cell_key, self.engine.wanted_cells(self.experiment, task)))
         return self._last[1]
 
 
 def survey(store: Store, whole: Experiment, engine: Any, part: Experiment | None = None) -> dict[Task, Count]:
-    """How many cells of each task are there, of all methods of an experiment or of those of a part.
+    """Number of computed cells of each task, for all methods of an experiment or those of a part.
 
-    What the whole asks for is noted in the store, and so is which of its tasks are finished.
+    The cells that the whole experiment requires and its finished tasks are recorded in the store.
     """
     part = part or whole
     methods = [spec.key for spec in part.methods]
     grid, finished = Grid(whole, engine), store.finished()
     total = {task: int(engine.count_cells(whole, task)) for task in engine.split_tasks(whole)}
-    unasked, found = {}, {}
+    surplus, found = {}, {}
     for task, cells in total.items():
-        sign, there = asked(whole, task), store.count(task)
-        is_finished = sign in finished.get(task, ())
-        if is_finished and not there.failed:
-            # Its cells were looked for when it was finished, and none is ever taken away but for its error.
+        fingerprint, stored = task_fingerprint(whole, task), store.count(task)
+        is_finished = fingerprint in finished.get(task, ())
+        if is_finished and not stored.failed:
+            # Its cells were counted when it was finished, and only cells with an error are ever deleted.
             count = Count(cells, 0)
             found[task] = count if part is whole else Count(int(engine.count_cells(part, task)), 0)
         else:
-            done, failed = grid.tally(store, task)
+            done, failed = grid.count_cells(store, task)
             count = Count(done.total(), failed.total())
             found[task] = Count(sum(done[key] for key in methods), sum(failed[key] for key in methods))
             if count.done == cells and not is_finished:
-                store.finish(task, sign)
-        unasked[task] = Count(there.done - count.done, there.failed - count.failed)
-    store.plan(total, unasked)
+                store.finish(task, fingerprint)
+        surplus[task] = Count(stored.done - count.done, stored.failed - count.failed)
+    store.plan(total, surplus)
     return found
 
 
 def status_of_store(store: Store) -> list[dict[str, Any]]:
     """A row for each data set: data, done, total, failed (cells), running (tasks), last_written (time or None).
 
-    The store alone is read; what the experiment asks for is what its last run or merge noted.
+    Only the store is read; the required cells are those recorded by the last run or merge.
     """
-    planned, counts, unasked, running = store.planned(), store.counts(), store.unasked(), store.live_claims()
+    planned, counts, surplus, running = store.planned(), store.counts(), store.surplus(), store.live_claims()
     none = Count(0, 0)
     rows = []
     for key in dict.fromkeys(task.data for task in planned or counts):
-        there = [(task, count) for task, count in counts.items() if task.data == key]
-        asked_for = [
-            (planned[task], count.done - unasked.get(task, none).done, count.failed - unasked.get(task, none).failed)
-            for task, count in there
+        stored = [(task, count) for task, count in counts.items() if task.data == key]
+        required = [
+            (planned[task], count.done - surplus.get(task, none).done, count.failed - surplus.get(task, none).failed)
+            for task, count in stored
             if task in planned
         ]
         rows.append(
             {
                 "data": key,
-                "done": sum(min(done, total) for total, done, _ in asked_for),
+                "done": sum(min(done, total) for total, done, _ in required),
                 "total": sum(cells for task, cells in planned.items() if task.data == key),
-                "failed": sum(failed for _, _, failed in asked_for),
+                "failed": sum(failed for _, _, failed in required),
                 "running": sum(claim.task.data == key for claim in running),
-                "last_written": max((count.last for _, count in there if count.last is not None), default=None),
+                "last_written": max((count.last for _, count in stored if count.last is not None), default=None),
             }
         )
     return rows
 
 
 def status_of_stores(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """A row for each store: store, then the sums of what `status_of_store` gives."""
+    """A row for each store: its name and the sums over `status_of_store`."""
     found = []
     for path in paths:
         with Store(path, read_only=True) as store:

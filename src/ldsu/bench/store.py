@@ -1,11 +1,10 @@
-"""The results of an experiment in one SQLite file that survives a crash and serves several processes at once.
+"""The results of an experiment in one SQLite file that is crash-safe and supports concurrent processes.
 
-Rows are written once, a batch in one transaction, with a write-ahead log: a process killed at any moment loses the
-batch in flight and nothing else. Tasks are claimed in the same file, so two runs on one store share the work.
+Rows are written once, one batch per transaction, with a write-ahead log: a process killed at any moment loses only
+the current batch. Tasks are claimed in the same file, so two runs on one store share the work.
 
-A store belongs to one machine: a write-ahead log needs memory that all its users share, and costs are times of that
-machine. Where several machines work on one experiment, each fills a store of its own, and `ldsu bench merge` puts
-their rows together.
+A store belongs to one machine: a write-ahead log needs shared memory, and costs are times of that machine. If several
+machines run one experiment, each fills its own store, and `ldsu bench merge` joins their rows.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from ldsu._utils.files import replacing
 from ldsu.bench.tasks import STAGES, Cell, Row, Task
 
 SCHEMA = 1
-# Marks the file as one of ours, in a field of its header that SQLite keeps for this.
+# Identifies the file as a store, in the header field that SQLite reserves for this.
 APPLICATION_ID = int.from_bytes(b"LDSU", "big")
 BUSY_SECONDS = 60.0
-# Differs each time the machine starts; Linux has it.
+# Changes with each boot; Linux only.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# A claim of another host, whose processes cannot be looked up, is stale after this.
+# A claim of another host, whose processes cannot be checked, is stale after this time.
 STALE_SECONDS = 300.0
 
 KEY = tuple(field.name for field in fields(Cell))
@@ -58,7 +57,7 @@ COLUMNS = (
     "written_at",
 )
 
-# An older store has none of these; it gets them when they are first written.
+# Older stores lack these tables; they are created when first written.
 LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS finished (data TEXT NOT NULL, split INTEGER NOT NULL, asked TEXT NOT NULL,
                                      PRIMARY KEY (data, split, asked)) WITHOUT ROWID;
@@ -87,11 +86,11 @@ CREATE TABLE pictures (data TEXT NOT NULL, method TEXT NOT NULL, json TEXT, PRIM
 
 
 class StoreError(OSError):
-    """The store cannot be used or written; the message is a sentence for the user."""
+    """The store cannot be opened, read or written; the message is meant for the user."""
 
 
 class Count(NamedTuple):
-    """How many cells of a task are there, how many of them hold an error, and when the last came."""
+    """Number of cells of a task, number of those with an error, and time of the last one."""
 
     done: int
     failed: int
@@ -100,18 +99,18 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, told from a later one with the same number by when it started (see `_started`)."""
+    """A process, identified by its pid and start time (see `_started`), since pids are reused."""
 
     pid: int
     started: float
     host: str
 
     def is_same(self, other: Owner) -> bool:
-        """Whether it is this process. The clock the creation time comes from may have been set by a moment."""
+        """Whether both are the same process. Start times may differ slightly if the clock was adjusted."""
         return (self.pid, self.host) == (other.pid, other.host) and abs(self.started - other.started) < 2
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs; only for one of this machine."""
+        """Whether the process is still running; only for processes of this machine."""
         try:
             if abs(_started(self.pid) - self.started) >= 2:
                 return False
@@ -121,19 +120,19 @@ class Owner:
 
 
 class Claim(NamedTuple):
-    """A task being worked on."""
+    """A task claimed by a process."""
 
     task: Task
     owner: Owner
     heartbeat: float
     memory: int
     doing: str
-    here: bool
+    is_local: bool
 
     def is_live(self, now: float) -> bool:
-        """Whether its owner still works on it."""
-        # A heartbeat from the future is as old as one from the past: a clock was set.
-        return self.owner.is_alive() if self.here else abs(now - self.heartbeat) < STALE_SECONDS
+        """Whether its owner is still alive."""
+        # A heartbeat in the future counts like one in the past: a clock was adjusted.
+        return self.owner.is_alive() if self.is_local else abs(now - self.heartbeat) < STALE_SECONDS
 
 
 class Store:
@@ -142,11 +141,11 @@ class Store:
     Parameters
     ----------
     path : path-like
-        The SQLite file; two more lie beside it while it is open.
+        The SQLite file; SQLite adds two files next to it while it is open.
     create : bool, default=True
-        Make it if it is not there. Otherwise that is an error.
+        Create it if it does not exist; otherwise raise an error.
     read_only : bool, default=False
-        Open it to be read, which a file that cannot be written allows too.
+        Open it for reading only; works for files without write permission.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False) -> None:
@@ -156,13 +155,13 @@ class Store:
         if create:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         elif not self.path.exists():
-            raise StoreError(f"There is no store at {self.path} yet; make it with `ldsu bench run`.")
-        with self._in_words("opened"):
+            raise StoreError(f"Store {self.path} does not exist; create it with `ldsu bench run`.")
+        with self._translate_errors("opened"):
             mode = _read_mode(self.path) if read_only else "mode=rwc" if create else "mode=rw"
             address = f"{self.path.absolute().as_uri()}?{mode}"
             self._db = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
             try:
-                self._identity = self._found()
+                self._identity = self._file_id()
                 self._prepare(create)
             except BaseException:
                 self._db.close()
@@ -178,16 +177,16 @@ class Store:
         """Close the file."""
         self._db.close()
 
-    def require_there(self) -> None:
-        """Raise a `StoreError` if the path no longer leads to the open file, which SQLite writes to all the same."""
-        if self._found() != self._identity:
+    def check_not_replaced(self) -> None:
+        """Raise a `StoreError` if the path no longer refers to the open file, which SQLite would not notice."""
+        if self._file_id() != self._identity:
             raise StoreError(
-                f"The store {self.path.name} was deleted or replaced while it was in use, and what was written to it "
-                "is lost. Give the same command to start again."
+                f"The store {self.path.name} was deleted or replaced while in use, and its new results are "
+                "lost. Run the same command to start again."
             )
 
-    def _found(self) -> tuple[int, int] | None:
-        """What tells the file at the path from any other; None where there is none."""
+    def _file_id(self) -> tuple[int, int] | None:
+        """Device and inode of the file at the path; None if there is no file."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -199,22 +198,22 @@ class Store:
     def _prepare(self, create: bool) -> None:
         self._db.execute(f"PRAGMA query_only = {int(self.read_only)}")
         self._db.execute("PRAGMA synchronous = NORMAL")
-        if not self._is_ours():
+        if not self._is_store():
             if not create:
-                raise StoreError(f"{self.path} is not a store of results: it is empty.")
+                raise StoreError(f"{self.path} is not a results store: it is empty.")
             with self._transaction():
-                # Another process may have made the tables while this one waited.
-                if not self._is_ours():
+                # Another process may have created the tables in the meantime.
+                if not self._is_store():
                     self._make(TABLES)
                     self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                    # The salt keeps the sign of a machine from being looked up in a list of names.
+                    # The salt keeps the hash of a host name from being looked up in a dictionary.
                     meta = {"schema": str(SCHEMA), "salt": secrets.token_hex(16)}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         schema = self.meta("schema")
         if schema != str(SCHEMA):
             raise StoreError(
                 f"The store {self.path} has schema {schema}, but this version of ldsu reads schema {SCHEMA}; "
-                "name another file with --store."
+                "use another file with --store."
             )
         if create:
             self._use_write_ahead_log()
@@ -226,16 +225,16 @@ class Store:
     def _has(self, table: str) -> bool:
         return any(self._query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
 
-    def _is_ours(self) -> bool:
-        """Whether the tables are there; False for an empty file, an error for any other database."""
+    def _is_store(self) -> bool:
+        """Whether the tables exist; False for an empty file, an error for any other database."""
         if self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
             return True
         if self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(f"{self.path} is not a store of results: it is another kind of SQLite database.")
+            raise StoreError(f"{self.path} is not a results store: it is another kind of SQLite database.")
         return False
 
     def _use_write_ahead_log(self) -> None:
-        # SQLite does not wait for other processes when it changes the mode, so we do.
+        # SQLite does not wait for other processes when it changes the mode.
         deadline = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -247,52 +246,52 @@ class Store:
                 time.sleep(0.02)
 
     @contextmanager
-    def _in_words(self, what: str) -> Iterator[None]:
-        """Say what SQLite could not do in a sentence."""
+    def _translate_errors(self, what: str) -> Iterator[None]:
+        """Translate errors of SQLite to a `StoreError` with a remedy."""
         try:
             yield
         except sqlite3.Error as error:
             if what != "opened":
-                self.require_there()
-            # Some errors of the module itself carry no name.
+                self.check_not_replaced()
+            # Some errors of the sqlite3 module have no name.
             name = getattr(error, "sqlite_errorname", "")
             if name == "SQLITE_NOTADB":
-                raise StoreError(f"{self.path} is not a store of results: it is no SQLite database.") from None
+                raise StoreError(f"{self.path} is not a results store: it is not an SQLite database.") from None
             hint = ""
             if name.startswith("SQLITE_CORRUPT"):
-                hint = " The file is damaged: put a copy in its place, or move it away and run again."
+                hint = " The file is damaged: restore a copy, or move it away and run again."
             elif name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
                 hint = (
-                    " Free some space and give the command again: the rows that are in the store stay. "
-                    "Or name a file on another disk with --store."
+                    " Free disk space and run the command again: the rows in the store are kept. "
+                    "Or use a file on another disk with --store."
                 )
             elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-                hint = " Name a file in a folder that can be written with --store."
+                hint = " Use a file in a writable folder with --store."
             raise StoreError(f"The store {self.path} could not be {what}: {error}.{hint}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of the body or nothing of it, with the right to write from the start."""
-        with self._in_words("written"):
+        """An atomic transaction that takes the write lock at the start."""
+        with self._translate_errors("written"):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._db.execute("COMMIT")
-                self.require_there()
+                self.check_not_replaced()
             except BaseException:
-                # A full disk has already rolled it back.
+                # On a full disk SQLite has already rolled back.
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
 
     def _query(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Rows as tuples."""
-        with self._in_words("read"):
+        with self._translate_errors("read"):
             yield from self._db.execute(query, values)
 
     def _select(self, query: str, values: Sequence[Any] = ()) -> Iterator[dict[str, Any]]:
         """Rows as dicts by column."""
-        with self._in_words("read"):
+        with self._translate_errors("read"):
             cursor = self._db.execute(query, values)
             names = [column[0] for column in cursor.description]
             for row in cursor:
@@ -300,49 +299,48 @@ class Store:
 
     @cached_property
     def host(self) -> str:
-        """A sign for this machine that does not give its name away and differs from store to store."""
+        """A salted hash of the host name: it does not reveal the name and differs between stores."""
         return hashlib.sha256(f"{self.meta('salt') or ''}{platform.node()}".encode()).hexdigest()[:16]
 
     def owner(self, pid: int) -> Owner:
-        """The process `pid` of this machine, as it stands in claims."""
+        """The process `pid` of this machine, as stored in claims."""
         return Owner(pid, _started(pid), self.host)
 
     def bind(self, name: str, text: str, protocol: Mapping[str, Any]) -> None:
-        """Keep the store for one experiment, and for one protocol, since rows of two would not compare.
+        """Bind the store to one experiment and protocol, since rows of different protocols are not comparable.
 
         Parameters
         ----------
         name, text : str
             The experiment's name and TOML.
         protocol : mapping
-            What may not change between runs, by name. A name not met before is added.
+            Settings that must not change between runs, by name. New names are added.
         """
         with self._transaction():
-            kept = self.meta("experiment")
-            if kept not in (None, name):
+            stored = self.meta("experiment")
+            if stored not in (None, name):
                 raise StoreError(
-                    f"The store {self.path} holds the experiment {kept!r}, not {name!r}; "
-                    "name another file with --store."
+                    f"The store {self.path} holds experiment {stored!r}, not {name!r}; use another file with --store."
                 )
             before = json.loads(self.meta("protocol") or "{}")
             new = json.loads(json.dumps(protocol))
             for key in before.keys() & new.keys():
                 if before[key] != new[key]:
                     raise StoreError(
-                        f"The store {self.path} was made with {key} = {json.dumps(before[key])}, but the experiment "
-                        f"now says {json.dumps(new[key])}; set it back, or name another file with --store."
+                        f"The store {self.path} was created with {key} = {json.dumps(before[key])}, but the experiment "
+                        f"now has {json.dumps(new[key])}; restore it, or use another file with --store."
                     )
             for item in {"experiment": name, "toml": text, "protocol": json.dumps(before | new)}.items():
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", item)
 
     def meta(self, key: str) -> str | None:
-        """A remark about the store: ``experiment``, ``toml``, ``protocol``, ``schema`` or ``salt``."""
+        """A metadata value of the store: ``experiment``, ``toml``, ``protocol``, ``schema`` or ``salt``."""
         return next((value for (value,) in self._query("SELECT value FROM meta WHERE key = ?", (key,))), None)
 
     # Runs
 
     def begin_run(self, command: str, jobs: int, threads: int) -> int:
-        """Note that a run starts, with the versions it uses; gives its number."""
+        """Record the start of a run and the versions it uses; returns its number."""
         with self._transaction():
             return self._db.execute(
                 "INSERT INTO runs (started_at, command, versions, jobs, threads) VALUES (?, ?, ?, ?, ?)",
@@ -350,7 +348,7 @@ class Store:
             ).lastrowid  # type: ignore[return-value]  # an INSERT has one
 
     def end_run(self, run: int) -> None:
-        """Note that a run came to its end."""
+        """Record the end of a run."""
         with self._transaction():
             self._db.execute("UPDATE runs SET finished_at = ? WHERE id = ?", (time.time(), run))
 
@@ -361,7 +359,7 @@ class Store:
     # Cells
 
     def add(self, rows: Iterable[Row], run: int) -> int:
-        """Write a batch, all of it or nothing; rows already there stay as they are. Gives the number written."""
+        """Write a batch atomically; existing rows are kept. Returns the number of rows written."""
         now = time.time()
         values = [_values(row, run, now) for row in rows]
         marks = ", ".join("?" * len(COLUMNS))
@@ -371,17 +369,17 @@ class Store:
             ).rowcount
 
     def merge(self, other: Store, data: Sequence[str]) -> int:
-        """Take over the cells of some data sets, and the runs that made them, from a store with the same protocol.
+        """Copy the cells of some data sets, and their runs, from a store with the same protocol.
 
-        A row already there stays as it is, unless it holds an error and the other a score. Costs are not taken over:
-        they are times of another machine. Gives the number of rows added or mended.
+        Existing rows are kept, unless they hold an error and the other store has a score. Costs are not copied: they
+        are times of another machine. Returns the number of rows added or replaced.
         """
-        mine, theirs = (json.loads(store.meta("protocol") or "{}") for store in (self, other))
-        for key in mine.keys() & theirs.keys():
-            if mine[key] != theirs[key]:
+        ours, theirs = (json.loads(store.meta("protocol") or "{}") for store in (self, other))
+        for key in ours.keys() & theirs.keys():
+            if ours[key] != theirs[key]:
                 raise StoreError(
-                    f"{other.path} was made with {key} = {json.dumps(theirs[key])}, but {self.path} with "
-                    f"{json.dumps(mine[key])}: their rows do not belong in one table."
+                    f"{other.path} was created with {key} = {json.dumps(theirs[key])}, but {self.path} with "
+                    f"{json.dumps(ours[key])}: their rows are not comparable."
                 )
         where, values = _where({"data": list(data)})
         with self._transaction():
@@ -401,24 +399,24 @@ class Store:
                 "WHERE cells.error IS NOT NULL AND excluded.error IS NULL",
                 ((*row[:at], number.get(row[at]), *row[at + 1 :]) for row in rows),
             ).rowcount
-            # A run that brought nothing new says nothing here.
+            # Drop runs that contributed no rows.
             useful = {run for (run,) in self._query("SELECT DISTINCT run FROM cells")}
             idle = [(new,) for new in number.values() if new not in useful]
             self._db.executemany("DELETE FROM runs WHERE id = ?", idle)
         return added
 
     def done_keys(self, task: Task) -> set[Cell]:
-        """The cells of a task that are there."""
+        """The cells of a task in the store."""
         query = f"SELECT {', '.join(KEY)} FROM cells WHERE data = ? AND split = ?"
         return {Cell(*row) for row in self._query(query, astuple(task))}
 
     def keys(self, task: Task, *, failed: bool = False) -> Iterator[tuple[int, str, str, float, int]]:
-        """The cells of a task that are there, or those with an error: labels, method, params, C, fold."""
+        """Keys of the cells of a task, or of those with an error: labels, method, params, C, fold."""
         query = f"SELECT {', '.join(KEY[2:])} FROM cells WHERE data = ? AND split = ?"
         return self._query(f"{query} AND error IS NOT NULL" if failed else query, astuple(task))
 
     def count(self, task: Task) -> Count:
-        """How many cells of a task are there."""
+        """Number of cells of a task in the store."""
         query = "SELECT COUNT(*), COUNT(error), MAX(written_at) FROM cells WHERE data = ? AND split = ?"
         return Count(*next(self._query(query, astuple(task))))
 
@@ -428,20 +426,20 @@ class Store:
         Parameters
         ----------
         **filters
-            A column and the value it must have, a list of values it may have, or None.
+            A column and its value, a list of allowed values, or None.
         """
         where, values = _where(filters)
         yield from self._select(f"SELECT {', '.join(COLUMNS)} FROM cells{where} ORDER BY {', '.join(KEY)}", values)
 
     def counts(self) -> dict[Task, Count]:
-        """Cells there per task."""
+        """Number of cells per task."""
         query = "SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells GROUP BY data, split"
         return {Task(data, split): Count(*rest) for data, split, *rest in self._query(query)}
 
-    def forget_errors(self, tasks: Iterable[Task], methods: Sequence[str]) -> list[Task]:
-        """Remove the cells of some methods that hold an error, so that they are tried again.
+    def delete_errors(self, tasks: Iterable[Task], methods: Sequence[str]) -> list[Task]:
+        """Delete the cells of some methods that hold an error, so that they are retried.
 
-        A task that a living process works on is left alone. Gives those tasks.
+        Tasks claimed by a live process are skipped. Returns those tasks.
         """
         where, values = _where({"method": list(methods)})
         with self._transaction():
@@ -458,16 +456,16 @@ class Store:
 
     # Tasks
 
-    def plan(self, cells: Mapping[Task, int], unasked: Mapping[Task, Count] | None = None) -> None:
-        """Note what the experiment asks for now, for those who look at the store alone.
+    def plan(self, cells: Mapping[Task, int], surplus: Mapping[Task, Count] | None = None) -> None:
+        """Record the cells that the experiment requires now, so that a status needs only the store.
 
         Parameters
         ----------
         cells : mapping
-            How many cells each task will have. Tasks planned before and not named are no longer asked for.
-        unasked : mapping or None
-            How many cells of each task are there though the experiment does not ask for them, as after a change of
-            its grid; None leaves what was noted.
+            Number of cells of each task. Tasks planned before and not listed are no longer required.
+        surplus : mapping or None
+            Number of stored cells of each task that the experiment does not require, as after a change of its grid;
+            None keeps the recorded numbers.
         """
         with self._transaction():
             self._db.execute("UPDATE tasks SET cells = 0")
@@ -476,79 +474,79 @@ class Store:
                 "ON CONFLICT (data, split) DO UPDATE SET cells = excluded.cells",
                 [(*astuple(task), number) for task, number in cells.items()],
             )
-            if unasked is not None:
+            if surplus is not None:
                 self._make(LATER_TABLES)
                 self._db.executemany(
                     "INSERT OR REPLACE INTO unasked VALUES (?, ?, ?, ?)",
-                    [(*astuple(task), count.done, count.failed) for task, count in unasked.items()],
+                    [(*astuple(task), count.done, count.failed) for task, count in surplus.items()],
                 )
 
     def planned(self) -> dict[Task, int]:
-        """Cells each task will have."""
+        """Number of cells of each planned task."""
         query = "SELECT data, split, cells FROM tasks WHERE cells > 0"
         return {Task(data, split): cells for data, split, cells in self._query(query)}
 
-    def unasked(self) -> dict[Task, Count]:
-        """Cells there that the experiment did not ask for when it was last planned."""
+    def surplus(self) -> dict[Task, Count]:
+        """Number of stored cells that the experiment did not require when it was last planned."""
         rows = self._query("SELECT * FROM unasked") if self._has("unasked") else ()
         return {Task(data, split): Count(*rest) for data, split, *rest in rows}
 
     def finished(self) -> dict[Task, set[str]]:
-        """For each task finished, all that had been asked of it when it was (see `finish`)."""
+        """For each finished task, the hashes under which it was finished (see `finish`)."""
         query = "SELECT data, split, finished FROM tasks WHERE finished IS NOT NULL"
         if self._has("finished"):
             query += " UNION SELECT data, split, asked FROM finished"
         found: dict[Task, set[str]] = {}
-        for data, split, asked in self._query(query):
-            found.setdefault(Task(data, split), set()).add(asked)
+        for data, split, fingerprint in self._query(query):
+            found.setdefault(Task(data, split), set()).add(fingerprint)
         return found
 
     def claim(self, task: Task, *, memory: int = 0, available: int | None = None, patience: float = 0.0) -> bool:
-        """Take a task for this process, unless a living one has it. False if it cannot be had now.
+        """Claim a task for this process. Returns False if a live process holds it or memory is short.
 
         Parameters
         ----------
         task : Task
-            What to take.
+            Task to claim.
         memory : int
-            Bytes it will need. What others on this machine have claimed and not yet taken is not free.
+            Bytes it needs. Memory that other processes of this machine have claimed but not yet used is not free.
         available : int or None
-            Bytes free on this machine; None does not look at memory.
+            Bytes free on this machine; None skips the check.
         patience : float
-            Seconds for which a task of a process that has died on this machine is left alone: its run has yet to count
-            that it died, and may give the task up.
+            Seconds for which the claim of a dead process of this machine is respected: its run has yet to record the
+            failure, and may abandon the task.
 
         Raises
         ------
         MemoryError
-            If it does not fit and nobody else is working, so that waiting is no use.
+            If the task does not fit and no other process will free memory.
         """
-        me = self.owner(os.getpid())
+        owner = self.owner(os.getpid())
         with self._transaction():
-            now = time.time()  # others may have had the store until now
-            others = [(claim, claim.is_live(now)) for claim in self.claims() if not claim.owner.is_same(me)]
+            now = time.time()  # after waiting for the lock
+            others = [(claim, claim.is_live(now)) for claim in self.claims() if not claim.owner.is_same(owner)]
             if any(
-                claim.task == task and (live or (claim.here and abs(now - claim.heartbeat) < patience))
+                claim.task == task and (live or (claim.is_local and abs(now - claim.heartbeat) < patience))
                 for claim, live in others
             ):
                 return False
-            here = [claim for claim, live in others if live and claim.here]
-            if available is not None and memory > available - sum(map(_still_to_take, here)):
-                if any(claim.memory for claim in here):
+            local = [claim for claim, live in others if live and claim.is_local]
+            if available is not None and memory > available - sum(map(_unused_memory, local)):
+                if any(claim.memory for claim in local):
                     return False
                 raise MemoryError(
                     f"{task.data}, split {task.split} needs about {memory / 2**30:.1f} GiB, but "
                     f"{available / 2**30:.1f} GiB is available. "
-                    "Free some memory, or use a larger machine, and give the command again."
+                    "Free some memory, or use a larger machine, and run the command again."
                 )
             self._db.execute(
                 "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, '')",
-                (*astuple(task), me.pid, me.started, me.host, time.time(), memory),
+                (*astuple(task), owner.pid, owner.started, owner.host, time.time(), memory),
             )
         return True
 
     def claims(self) -> list[Claim]:
-        """Tasks claimed, by living processes or dead ones."""
+        """All claims, of live and dead processes."""
         query = "SELECT data, split, pid, started, host, heartbeat, memory, doing FROM claims ORDER BY data, split"
         return [
             Claim(Task(data, split), Owner(pid, started, host), heartbeat, memory, doing, host == self.host)
@@ -556,12 +554,12 @@ class Store:
         ]
 
     def live_claims(self) -> list[Claim]:
-        """Tasks that a living process works on."""
+        """Claims of live processes."""
         now = time.time()
         return [claim for claim in self.claims() if claim.is_live(now)]
 
     def heartbeat(self, doing: Mapping[int, str]) -> None:
-        """Say that processes of this machine live, and what each does."""
+        """Update the heartbeat and current step of processes of this machine."""
         with self._transaction():
             self._db.executemany(
                 "UPDATE claims SET heartbeat = ?, doing = ? WHERE pid = ? AND host = ?",
@@ -569,23 +567,22 @@ class Store:
             )
 
     def release(self, task: Task) -> None:
-        """Give a task of this process back."""
+        """Release a task of this process."""
         with self._transaction():
             self._release(task)
 
-    def finish(self, task: Task, asked: str) -> None:
-        """Give a task back as finished, noting what was asked, so that a larger grid will open it again.
+    def finish(self, task: Task, fingerprint: str) -> None:
+        """Release a task as finished under a hash of its cells, so that a larger grid reopens it.
 
-        What had been asked when it was finished before stays noted: a run of one method and one of all do not undo
-        each other's work.
+        Earlier hashes are kept: a run of one method does not reopen the tasks of a run of all methods.
         """
         with self._transaction():
             self._make(LATER_TABLES)
-            self._db.execute("INSERT OR IGNORE INTO finished VALUES (?, ?, ?)", (*astuple(task), asked))
+            self._db.execute("INSERT OR IGNORE INTO finished VALUES (?, ?, ?)", (*astuple(task), fingerprint))
             self._release(task)
 
     def _open(self, task: Task) -> None:
-        """Take back that a task was ever finished."""
+        """Reopen a finished task."""
         self._db.execute("UPDATE tasks SET finished = NULL WHERE data = ? AND split = ?", astuple(task))
         if self._has("finished"):
             self._db.execute("DELETE FROM finished WHERE data = ? AND split = ?", astuple(task))
@@ -597,7 +594,7 @@ class Store:
         )
 
     def clear_stale(self) -> None:
-        """Drop the claims of processes that are no more."""
+        """Delete the claims of dead processes."""
         now = time.time()
         with self._transaction():
             stale = [claim for claim in self.claims() if not claim.is_live(now)]
@@ -606,7 +603,7 @@ class Store:
     # Failures
 
     def add_failure(self, task: Task, run: int, error: str, *, final: bool) -> int:
-        """Note that a task broke down; `final` if this run gives it up. Gives how often it did in this run."""
+        """Record a failure of a task; `final` if this run abandons it. Returns its number of failures in this run."""
         with self._transaction():
             self._db.execute(
                 "INSERT INTO failures VALUES (?, ?, ?, ?, ?, ?)",
@@ -616,13 +613,13 @@ class Store:
             return int(self._db.execute(query, (*astuple(task), run)).fetchone()[0])
 
     def failures(self, run: int | None = None) -> list[dict[str, Any]]:
-        """What broke down in a run (or in any), oldest first: data, split, run, at, final, error."""
+        """Failures of a run (or of all runs), oldest first: data, split, run, at, final, error."""
         return list(self._select("SELECT * FROM failures WHERE ? IS NULL OR run = ? ORDER BY at", (run, run)))
 
     # Costs and pictures
 
     def add_cost(self, data: str, method: str, labels: int, cost: Mapping[str, float], run: int) -> None:
-        """Write what one stand-alone fit costs (seconds_fit, seconds_transform, peak_mib); what is there stays."""
+        """Write the cost of a stand-alone fit (seconds_fit, seconds_transform, peak_mib); existing costs are kept."""
         figures = (float(cost[name]) for name in ("seconds_fit", "seconds_transform", "peak_mib"))
         with self._transaction():
             self._db.execute(
@@ -630,25 +627,25 @@ class Store:
             )
 
     def costs(self) -> list[dict[str, Any]]:
-        """What stand-alone fits cost: data, method, labels, seconds_fit, seconds_transform, peak_mib, run."""
+        """Costs of stand-alone fits: data, method, labels, seconds_fit, seconds_transform, peak_mib, run."""
         return list(self._select("SELECT * FROM costs ORDER BY data, method, labels"))
 
     def add_picture(self, data: str, method: str, text: str) -> None:
-        """Keep a picture of the report (JSON), in place of an earlier one; a store that is only read keeps none."""
+        """Store a picture of the report (JSON), replacing an earlier one; does nothing in a read-only store."""
         if self.read_only:
             return
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?)", (data, method, text))
 
     def picture(self, data: str, method: str) -> str | None:
-        """A picture kept, or None."""
+        """A stored picture, or None."""
         query = "SELECT json FROM pictures WHERE data = ? AND method = ?"
         return next((text for (text,) in self._query(query, (data, method))), None)
 
-    # The whole
+    # Integrity and export
 
     def check(self) -> list[str]:
-        """What SQLite finds wrong with the file; an empty list is good."""
+        """Results of SQLite's integrity check; empty if the file is intact."""
         try:
             found = [row[0] for row in self._query("PRAGMA integrity_check")]
         except StoreError as error:
@@ -656,7 +653,7 @@ class Store:
         return [] if found == ["ok"] else found
 
     def export_csv(self, path: str | os.PathLike[str], **filters: Any) -> int:
-        """Write rows to a CSV file, whole or not at all. Gives their number."""
+        """Write rows to a CSV file atomically. Returns their number."""
         number = 0
         with replacing(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -668,7 +665,7 @@ class Store:
 
 
 def versions() -> dict[str, str]:
-    """What computes here, without importing it: packages and the kind of machine, not its name."""
+    """Versions of the packages, without importing them, and the kind of machine, not its name."""
     packages = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
     return {
         "python": platform.python_version(),
@@ -679,48 +676,48 @@ def versions() -> dict[str, str]:
 
 
 def without_folders(text: str) -> str:
-    """A message with the names of files, but not of the folders of this machine they lie in."""
+    """A message with the folders of this machine removed from file paths."""
     text = re.sub(r'(File ")[^"]*[/\\]', r"\1", text)
     folders = [Path(__file__).parents[2], Path(sys.prefix), Path(tempfile.gettempdir())]
     for find in (Path.home, Path.cwd):
-        with suppress(OSError, RuntimeError):  # there may be none
+        with suppress(OSError, RuntimeError):  # may not exist
             folders.append(find())
-    # The longest first, since one may lie in another.
+    # The longest first, since folders may be nested.
     for folder in sorted((str(path) for path in folders if path != Path(path.anchor)), key=len, reverse=True):
         text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?:[/\\]|\b)", "", text)
     return text
 
 
 def _started(pid: int) -> float:
-    """When a process started, on a clock that nobody sets: seconds since the machine did, and a number for which time.
+    """Start time of a process, independent of clock adjustments: seconds since boot, offset by a number of the boot.
 
-    On Linux the creation time that psutil tells moves when the clock is set, and every process would see the others'
-    claims as those of the dead.
+    On Linux the creation time from psutil changes when the clock is adjusted, and processes would take the claims of
+    others for those of dead processes.
     """
     try:
         boot = int(BOOT_ID.read_text()[:4], 16)
-    except (OSError, ValueError):  # elsewhere the system keeps the creation time as it was
+    except (OSError, ValueError):  # on other systems the creation time does not change
         return float(psutil.Process(pid).create_time())
-    since = psutil.boot_time()  # first: what follows is reckoned from it
+    since = psutil.boot_time()  # first: create_time is computed from it
     return float(psutil.Process(pid).create_time() - since + boot * 1e9)
 
 
 def is_writable(path: Path) -> bool:
-    """Whether a store can be written: the file, and the folder where its log lies."""
+    """Whether a store is writable: the file, and the folder for its log."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def _read_mode(path: Path) -> str:
-    """How SQLite must open a file that is only read."""
+    """The mode in which SQLite opens a file for reading."""
     if is_writable(path):
         return "mode=rw"
-    # Without a log beside it nobody writes it, and SQLite need not make one to be told so.
+    # Without a log no process is writing, and SQLite need not create one.
     log = path.with_name(f"{path.name}-wal")
     return "mode=ro" if log.exists() else "mode=ro&immutable=1"
 
 
 def _values(row: Row, run: int, now: float) -> tuple[Any, ...]:
-    """A row in the order of COLUMNS, in types SQLite knows (it would keep a NumPy integer as bytes)."""
+    """A row in the order of COLUMNS, in types of SQLite (NumPy integers would be stored as bytes)."""
     cell = row.cell
     return (
         *(cell.data, int(cell.split), int(cell.labels), cell.method, cell.params, float(cell.C), int(cell.fold)),
@@ -742,7 +739,7 @@ def _where(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
     values: list[Any] = []
     for column, wanted in filters.items():
         if column not in COLUMNS:
-            raise ValueError(f"A store has no column {column!r}; it has {', '.join(COLUMNS)}.")
+            raise ValueError(f"Unknown column {column!r}; known columns are {', '.join(COLUMNS)}.")
         if wanted is None:
             terms.append(f"{column} IS NULL")
         elif isinstance(wanted, list | tuple | set | frozenset):
@@ -754,8 +751,8 @@ def _where(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
     return (f" WHERE {' AND '.join(terms)}" if terms else ""), values
 
 
-def _still_to_take(claim: Claim) -> int:
-    """Bytes claimed and not yet used."""
+def _unused_memory(claim: Claim) -> int:
+    """Bytes claimed but not yet used."""
     try:
         return max(0, claim.memory - psutil.Process(claim.owner.pid).memory_info().rss)
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""The linear support vector machine that judges features, one class against the rest, for every C."""
+"""Linear one-vs-rest support vector machines for every C."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sklearn.svm import SVC
 
 try:
     from sklearn.svm import _libsvm
-except ImportError:  # moved or gone: the public class does the same, slower
+except ImportError:  # private module: fall back to the slower public class
     _libsvm = None
 
-# Steps of the SVM solver at most. Inseparable points with a huge C need more, and would gain nothing by them.
+# Maximum steps of the SVM solver. Inseparable points with a huge C need more, without benefit.
 MAX_ITER = 10_000
-# LIBSVM's own default.
+# LIBSVM's default.
 TOLERANCE = 1e-3
-# A coefficient this close to C, relatively, is at it.
+# Relative tolerance for a coefficient to be at the bound C.
 AT_BOUND = 1e-6
 
 
@@ -61,7 +61,7 @@ def svm_path(
     Returns
     -------
     machines : list of (Machine, list of float)
-        Each machine with the values of C it serves.
+        Each machine with the values of C it is valid for.
     """
     ascending = sorted(float(value) for value in C)
     middle = min(range(len(ascending)), key=lambda i: abs(np.log(ascending[i])))
@@ -85,7 +85,7 @@ def svm_path(
 
 
 def _train(gram: np.ndarray, codes: np.ndarray, C: float, tol: float, max_iter: int) -> tuple[Machine, bool, bool]:
-    """The machine, whether no coefficient is at C, and whether every positive example's is."""
+    """The machine, whether no coefficient is at C, and whether that of every positive example is."""
     m = gram.shape[0]
     c = int(codes.max()) + 1
     weights, intercepts = np.zeros((m, c)), np.zeros(c)

@@ -1,4 +1,4 @@
-"""The units of an experiment: a task is claimed as a whole, a cell is one row of the store."""
+"""The units of an experiment: a task is claimed by a worker, a cell is one row of the store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# What the time of a row is divided into.
+# Stages of the computation time of a row.
 STAGES = ("shared", "features", "classifier", "score")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One split of one data set: what a worker claims, since its cells share kernel, decomposition and neighbours."""
+    """One split of one data set: the unit of work, since its cells share kernel, decomposition and neighbors."""
 
     data: str
     split: int
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cell with what was measured.
+    """A cell with its measured values.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ class Row:
     n_features : int
         Features the classifier saw.
     seconds : dict
-        Time of the stages ``shared`` (kernel, decomposition, neighbours), ``features``, ``classifier``, ``score``.
+        Time of the stages ``shared`` (kernel, decomposition, neighbors), ``features``, ``classifier``, ``score``.
     peak_mib : float
         Peak memory of the process so far.
     seed : int
         Seed of the split.
     error : str or None
-        Why there is no score.
+        Error message if there is no score.
     """
 
     cell: Cell
@@ -81,7 +81,7 @@ class Row:
 
 
 def canonical(params: Mapping[str, Any]) -> str:
-    """Parameters as text that is equal when they are equal: JSON with sorted keys and no spaces.
+    """Canonical text of parameters: JSON with sorted keys and no spaces.
 
     >>> canonical({"theta": 0.1, "k": 5})
     '{"k":5,"theta":0.1}'
@@ -99,24 +99,24 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run ended.
+    """Outcome of a run.
 
     Parameters
     ----------
     done, total : int
-        Cells there now, and cells asked for.
+        Cells in the store, and cells of the experiment.
     computed : int
-        Cells this run added.
+        Cells added by this run.
     failed : int
-        Cells that hold an error in place of a score.
+        Cells that hold an error instead of a score.
     errors : tuple of str
-        Tasks given up and other trouble, a sentence each.
+        Abandoned tasks and other errors.
     seconds : float
-        How long it took.
+        Duration of the run.
     interrupted : bool
         Whether it was stopped by Ctrl-C or SIGTERM.
     lost : bool
-        Whether the store was deleted or replaced meanwhile. `done` is 0 then.
+        Whether the store was deleted or replaced during the run. `done` is 0 then.
     """
 
     done: int
@@ -130,7 +130,7 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0 if all cells are there, 1 if some failed, 130 if interrupted."""
+        """0 if all cells are computed, 1 if some failed, 130 if interrupted."""
         if self.interrupted:
             return 130
         return int(self.done < self.total or self.failed > 0 or bool(self.errors))

@@ -1,4 +1,4 @@
-"""What all settings of one split share, computed once: kernel, its decomposition, neighbours, projected graphs."""
+"""Stages shared by all settings of one split, computed once: kernel, decomposition, neighbors, projected graphs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Coordinates:
     test : ndarray of shape (q, rank)
         B_test.
     K : ndarray of shape (n, n) or None
-        The kernel matrix, kept only where neighbours are those of the kernel's space.
+        The kernel matrix, kept only if neighbors are searched in the kernel's space.
     """
 
     basis: KernelBasis
@@ -44,7 +44,7 @@ class Coordinates:
 
 
 class SplitWork(Pieces):
-    """The shared work of a split. Every piece is kept until its cache is full; settings come in an order that suits it.
+    """The shared stages of a split, each in a small cache; settings are processed in an order that suits it.
 
     Parameters
     ----------
@@ -52,10 +52,10 @@ class SplitWork(Pieces):
     kernel : str
         The kernel of every method.
     algebra : DenseAlgebra
-        Who multiplies and decomposes large matrices.
+        Multiplies and decomposes large matrices.
     """
 
-    # Pieces of each kind to keep. A split's settings come sorted by bandwidth, then graph, so that few are needed.
+    # Cache size per stage. Settings are sorted by bandwidth, then graph, so a small cache suffices.
     KEEP = 2
 
     def __init__(self, split: Split, kernel: str, algebra: DenseAlgebra) -> None:
@@ -74,7 +74,7 @@ class SplitWork(Pieces):
         )
 
     def coordinates(self, gamma_scale: float) -> Coordinates:
-        """Both halves in the coordinates of the kernel: the one decomposition that all kernel methods share."""
+        """Both halves in the coordinates of the kernel: the decomposition that all kernel methods share."""
 
         def make() -> Coordinates:
             kernel = self.resolved_kernel(gamma_scale)
@@ -90,22 +90,22 @@ class SplitWork(Pieces):
     def neighbors(self, gamma_scale: float, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
         """Squared distances and indices of the nearest other training points, in the space of the kernel's methods."""
         n = self.split.X_train.shape[0]
-        most = min(64, n - 1)
-        if n_neighbors > most:
-            raise ValueError(f"{n_neighbors} neighbours were asked for, but at most {most} are searched.")
+        limit = min(64, n - 1)
+        if n_neighbors > limit:
+            raise ValueError(f"n_neighbors = {n_neighbors}, but it must be at most {limit}.")
 
         def make() -> tuple[np.ndarray, np.ndarray]:
             if self.in_kernel_space:
                 K = self.coordinates(gamma_scale).K
                 assert K is not None
-                return kernel_neighbors(K, most)
-            return input_neighbors(self.split.X_train, most)
+                return kernel_neighbors(K, limit)
+            return input_neighbors(self.split.X_train, limit)
 
         distances, indices = self.once("neighbors", gamma_scale if self.in_kernel_space else None, make)
         return distances[:, :n_neighbors], indices[:, :n_neighbors]
 
     def project(self, kind: str, gamma_scale: float, key: Hashable, make: Callable[[], Any]) -> np.ndarray:
-        """``B^T L B`` for the sparse matrix L that `make` gives."""
+        """``B^T L B`` for the sparse matrix L returned by `make`."""
         B = self.coordinates(gamma_scale).basis.coordinates
 
         def product() -> np.ndarray:
@@ -129,7 +129,7 @@ class SplitWork(Pieces):
         return self.project("cliques", gamma_scale, (clique_size, theta), laplacian)
 
     def projected_neighbors(self, gamma_scale: float, n_neighbors: int) -> np.ndarray:
-        """``B^T L B`` for the Laplacian L of the plain neighbour graph."""
+        """``B^T L B`` for the Laplacian L of the unweighted neighbor graph."""
 
         def laplacian() -> scipy.sparse.csr_array:
             return graph_laplacian(neighbor_weights(self.neighbors(gamma_scale, n_neighbors)[1]))
@@ -137,7 +137,7 @@ class SplitWork(Pieces):
         return self.project("plain graph", gamma_scale, n_neighbors, laplacian)
 
     def projected_heat(self, gamma_scale: float, n_neighbors: int, heat_scale: float) -> tuple[np.ndarray, np.ndarray]:
-        """``B^T L B`` and ``B^T D B`` for the neighbour graph with heat-kernel weights."""
+        """``B^T L B`` and ``B^T D B`` for the neighbor graph with heat-kernel weights."""
 
         def weights() -> scipy.sparse.csr_array:
             D2, indices = self.neighbors(gamma_scale, n_neighbors)

@@ -1,7 +1,7 @@
-"""A process that computes: it claims tasks in the store, runs them, and writes each batch of rows as it comes.
+"""A worker process: it claims tasks in the store, runs them, and writes each batch of rows as it is computed.
 
-`ldsu.bench.runner` starts it with a pickled `Assignment` on standard input and reads a JSON message a line from its
-standard output. It lives no longer than its parent.
+`ldsu.bench.runner` starts it with a pickled `Assignment` on standard input and reads one JSON message per line from
+its standard output. It exits with its parent.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from ldsu.bench.spec import Experiment
 from ldsu.bench.store import Store, StoreError
 from ldsu.bench.tasks import Cell, Task
 
-# How long an idle worker waits before it looks for work again.
+# How long an idle worker waits before it looks for tasks again.
 PAUSE_SECONDS = 0.5
-# How long a run takes at most to see that one of its workers has died.
-BURIAL_SECONDS = 10.0
+# Maximum time for a run to notice that one of its workers has died.
+EXIT_NOTICE_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is told.
+    """The work of a worker.
 
     Parameters
     ----------
     experiment : Experiment
         What to compute.
     engine : str
-        Module that computes it.
+        Module that computes the cells.
     store : str
-        File of the results.
+        Results file.
     run : int
         Number of the run in the store.
     tasks : tuple of Task
-        Tasks to choose from, the ones to begin with first.
-    asked : dict
-        What is asked of each task, for `Store.finish`.
+        Tasks, in the order to compute them.
+    fingerprints : dict
+        Hash of the cells of each task, for `Store.finish`.
     parent : int
         Process that started the worker.
     device : str or None
-        Passed to the engine if it is given.
+        Passed to the engine if not None.
     cost : tuple or None
-        Instead of working on tasks, measure this one cost.
+        Measure this cost instead of computing tasks.
     dask : str or None
         Address of a Dask scheduler on whose cluster the tasks are computed.
     """
@@ -67,158 +67,166 @@ class Assignment:
     store: str
     run: int
     tasks: tuple[Task, ...]
-    asked: dict[Task, str]
+    fingerprints: dict[Task, str]
     parent: int
     device: str | None = None
     cost: Any = None
     dask: str | None = None
 
 
-Say = Callable[..., None]
+Send = Callable[..., None]
 
 
-def work(given: Assignment, say: Say) -> None:
-    """Take one task after the other until all are finished or given up."""
-    engine = import_module(given.engine)
-    with Store(given.store, create=False) as store:
+def work(assignment: Assignment, send: Send) -> None:
+    """Compute tasks until all are finished or abandoned."""
+    engine = import_module(assignment.engine)
+    with Store(assignment.store, create=False) as store:
         while True:
-            left = _tasks_left(given, store)
+            left = _tasks_left(assignment, store)
             if not left:
                 return
-            task = _take(given, engine, store, left, say)
+            task = _claim_next(assignment, engine, store, left, send)
             if task is not None:
-                _run(given, engine, store, task, say)
+                _run(assignment, engine, store, task, send)
                 gc.collect()
-            elif _tasks_left(given, store) == left:
-                say("wait")
+            elif _tasks_left(assignment, store) == left:
+                send("wait")
                 time.sleep(PAUSE_SECONDS)
 
 
-def measure_cost(given: Assignment, say: Say) -> None:
-    """Measure one stand-alone fit in this process, which has done nothing else."""
-    say("cost", cost=dict(import_module(given.engine).measure_cost(given.experiment, given.cost)))
+def measure_cost(assignment: Assignment, send: Send) -> None:
+    """Measure one stand-alone fit in this fresh process."""
+    send("cost", cost=dict(import_module(assignment.engine).measure_cost(assignment.experiment, assignment.cost)))
 
 
-def _tasks_left(given: Assignment, store: Store) -> list[Task]:
-    """Tasks neither finished nor given up in this run; those that took a worker down with them come last."""
+def _tasks_left(assignment: Assignment, store: Store) -> list[Task]:
+    """Tasks neither finished nor abandoned in this run; tasks that killed a worker come last."""
     finished = store.finished()
-    failures = [(Task(failure["data"], failure["split"]), failure["final"]) for failure in store.failures(given.run)]
-    given_up = {task for task, final in failures if final}
+    failures = [
+        (Task(failure["data"], failure["split"]), failure["final"]) for failure in store.failures(assignment.run)
+    ]
+    abandoned = {task for task, final in failures if final}
     crashed = {task for task, _ in failures}
-    left = [task for task in given.tasks if given.asked[task] not in finished.get(task, ()) and task not in given_up]
+    left = [
+        task
+        for task in assignment.tasks
+        if assignment.fingerprints[task] not in finished.get(task, ()) and task not in abandoned
+    ]
     return sorted(left, key=lambda task: task in crashed)
 
 
-def _take(given: Assignment, engine: Any, store: Store, left: list[Task], say: Say) -> Task | None:
-    """Claim the first task that nobody has and that fits in memory."""
+def _claim_next(assignment: Assignment, engine: Any, store: Store, left: list[Task], send: Send) -> Task | None:
+    """Claim the first unclaimed task that fits in memory."""
     from ldsu._utils.memory import available_memory
 
     for task in left:
         memory, available = 0, None
-        if hasattr(engine, "task_memory") and given.dask is None:  # on a cluster it is the memory of others
-            memory, available = int(engine.task_memory(given.experiment, task)), available_memory()
+        if hasattr(engine, "task_memory") and assignment.dask is None:  # a cluster uses its own memory
+            memory, available = int(engine.task_memory(assignment.experiment, task)), available_memory()
         try:
-            claimed = store.claim(task, memory=memory, available=available, patience=BURIAL_SECONDS)
+            claimed = store.claim(task, memory=memory, available=available, patience=EXIT_NOTICE_SECONDS)
         except MemoryError as error:
-            _fail(given, store, task, str(error), say)
+            _fail(assignment, store, task, str(error), send)
             continue
         if claimed:
-            # It may have been finished by its last owner since we looked.
-            if task in _tasks_left(given, store):
+            # Its last owner may have finished it in the meantime.
+            if task in _tasks_left(assignment, store):
                 return task
             store.release(task)
     return None
 
 
-def _run(given: Assignment, engine: Any, store: Store, task: Task, say: Say) -> None:
+def _run(assignment: Assignment, engine: Any, store: Store, task: Task, send: Send) -> None:
     done = store.done_keys(task)
-    say("take", task=task, present=_count_present(given, engine, task, done)[0])
+    send("take", task=task, present=_count_present(assignment, engine, task, done)[0])
     start = time.perf_counter()
     try:
-        progress = lambda text: say("doing", task=task, text=text)  # noqa: E731
-        options = {} if given.device is None else {"device": given.device}
-        if given.dask is None:
-            batches = engine.run_task(given.experiment, task, done.__contains__, progress, **options)
+        progress = lambda text: send("doing", task=task, text=text)  # noqa: E731
+        options = {} if assignment.device is None else {"device": assignment.device}
+        if assignment.dask is None:
+            batches = engine.run_task(assignment.experiment, task, done.__contains__, progress, **options)
         else:
-            batches = run_on_cluster(given.dask, given.engine, given.experiment, task, done, progress, options)
+            batches = run_on_cluster(
+                assignment.dask, assignment.engine, assignment.experiment, task, done, progress, options
+            )
         for rows in batches:
-            written = store.add(rows, given.run)
-            say("batch", task=task, cells=written, failed=sum(row.error is not None for row in rows))
+            written = store.add(rows, assignment.run)
+            send("batch", task=task, cells=written, failed=sum(row.error is not None for row in rows))
     except StoreError:
         raise
     except Exception as error:
         traceback.print_exc()
-        sentence = str(error) if isinstance(error, MemoryError) and str(error) else f"{type(error).__name__}: {error}"
-        _fail(given, store, task, sentence, say, traceback.format_exc())
+        message = str(error) if isinstance(error, MemoryError) and str(error) else f"{type(error).__name__}: {error}"
+        _fail(assignment, store, task, message, send, traceback.format_exc())
         store.release(task)
         return
-    present, total = _count_present(given, engine, task, store.done_keys(task))
+    present, total = _count_present(assignment, engine, task, store.done_keys(task))
     if present < total:
-        _fail(given, store, task, f"It ended with {present} of its {total} cells.", say)
+        _fail(assignment, store, task, f"The task ended with {present} of {total} cells.", send)
         store.release(task)
         return
-    store.finish(task, given.asked[task])
-    say("finish", task=task, seconds=time.perf_counter() - start)
+    store.finish(task, assignment.fingerprints[task])
+    send("finish", task=task, seconds=time.perf_counter() - start)
 
 
-def _count_present(given: Assignment, engine: Any, task: Task, done: Set[Cell]) -> tuple[int, int]:
-    """How many cells of a task are there, and how many it has."""
-    there = [cell in done for cell in engine.wanted_cells(given.experiment, task)]
-    return sum(there), len(there)
+def _count_present(assignment: Assignment, engine: Any, task: Task, done: Set[Cell]) -> tuple[int, int]:
+    """Number of computed cells of a task, and of all its cells."""
+    present = [cell in done for cell in engine.wanted_cells(assignment.experiment, task)]
+    return sum(present), len(present)
 
 
-def _fail(given: Assignment, store: Store, task: Task, error: str, say: Say, details: str = "") -> None:
-    store.add_failure(task, given.run, details or error, final=True)
-    say("fail", task=task, error=error)
+def _fail(assignment: Assignment, store: Store, task: Task, error: str, send: Send, details: str = "") -> None:
+    store.add_failure(task, assignment.run, details or error, final=True)
+    send("fail", task=task, error=error)
 
 
-def _live_no_longer_than(parent: int) -> None:
-    """End this process as soon as its parent is no more, whatever it is doing."""
+def _exit_with_parent(parent: int) -> None:
+    """Exit as soon as the parent process ends."""
     if sys.platform == "linux":
-        # A thread would not do alone: some LAPACK calls hold the interpreter's lock for minutes.
+        # A thread alone is not enough: some LAPACK calls hold the GIL for minutes.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 
     def watch() -> None:
-        os.read(sys.stdin.fileno(), 1)  # the parent writes no more: this returns when it is gone
+        os.read(sys.stdin.fileno(), 1)  # returns when the parent has exited: it writes nothing more
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> int:
-    """Read an `Assignment` from standard input, do it, and write messages to standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    """Read an `Assignment` from standard input, carry it out, and write messages to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which stops its workers
     faulthandler.enable()
-    # Whatever is printed here must not mix with the messages.
+    # Redirect printed output so that it does not mix with the messages.
     messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lock = threading.Lock()
 
-    def say(event: str, **details: Any) -> None:
+    def send(event: str, **details: Any) -> None:
         if "task" in details:
             details["task"] = [details["task"].data, details["task"].split]
         with lock:
             print(json.dumps({"event": event, **details}), file=messages, flush=True)
 
-    given: Assignment = pickle.load(sys.stdin.buffer)
-    _live_no_longer_than(given.parent)
+    assignment: Assignment = pickle.load(sys.stdin.buffer)
+    _exit_with_parent(assignment.parent)
     try:
-        (work if given.cost is None else measure_cost)(given, say)
+        (work if assignment.cost is None else measure_cost)(assignment, send)
     except Exception as error:
         traceback.print_exc()
-        say(
+        send(
             "broken",
             error=str(error) if isinstance(error, OSError | MemoryError) else f"{type(error).__name__}: {error}",
         )
         return 1
-    say("end")
+    send("end")
     return 0
 
 
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    # The threads and caches of numerical libraries have nothing to clean up, and some hang when they try.
+    # Skip the cleanup of numerical libraries: some hang in it.
     os._exit(code)

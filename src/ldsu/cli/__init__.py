@@ -1,4 +1,4 @@
-"""The command line. Whatever takes time to import is imported by the command that needs it."""
+"""The command line. Slow imports are deferred to the command that needs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ldsu.cli.bench import bench
 from ldsu.cli.compare import compare
 from ldsu.cli.completion import completion
 from ldsu.cli.data import data
-from ldsu.cli.options import OneSentenceGroup, examples
+from ldsu.cli.options import ErrorHandlingGroup, examples
 from ldsu.cli.own import export, fit, inspect, predict, transform
 
 if find_spec("rich") is None:
@@ -19,7 +19,7 @@ if find_spec("rich") is None:
 
 
 @click.group(
-    cls=OneSentenceGroup,
+    cls=ErrorHandlingGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     epilog=examples(
@@ -30,9 +30,9 @@ if find_spec("rich") is None:
     ),
 )
 @click.version_option(__version__, prog_name="ldsu", message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
 def cli(debug: bool) -> None:
-    """Labels for many rows from a few: fit a model to your own table, use it, compare methods, repeat experiments."""
+    """Label many rows from a few: fit a model to your table, apply it, compare methods, repeat experiments."""
 
 
 for command in (fit, predict, transform, inspect, compare, export, completion, bench, data):

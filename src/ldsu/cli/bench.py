@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def bench() -> None:
-    """Run experiments, see how far they are, report them."""
+    """Run experiments, show their progress, report their results."""
 
 
 def _store_option(command: Command) -> Command:
@@ -37,7 +37,7 @@ def _store_option(command: Command) -> Command:
         "--store",
         "store_path",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="File of the results.  [default: runs/NAME.sqlite]",
+        help="Results file.  [default: runs/NAME.sqlite]",
     )(command)
 
 
@@ -59,9 +59,9 @@ def _store_option(command: Command) -> Command:
     "--device", type=click.Choice(["cpu", "cuda"]), help="Where large matrices are decomposed.  [default: cpu]"
 )
 @click.option("--dask", metavar="ADDRESS", help="Compute on the Dask cluster of the scheduler at this address.")
-@click.option("--retry", is_flag=True, help="Try cells again that ended with an error.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line.")
+@click.option("--retry", is_flag=True, help="Retry cells that ended with an error.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one per line.")
 def bench_run(
     file: str,
     store_path: Path | None,
@@ -73,14 +73,14 @@ def bench_run(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Compute the cells of an experiment that are not there yet.
+    """Compute the missing cells of an experiment.
 
-    FILE is a TOML file, or the name of one in ./experiments. Stop it with Ctrl-C, or lose power: the same command
-    continues where it was. Several runs of one machine may share one store; one that finds all tasks taken waits for
-    the others. On several machines, give each a store of its own, and join them with `ldsu bench merge`; or let a Dask
-    cluster compute (--dask), whose workers need ldsu and the data sets, and nothing of the store.
+    FILE is a TOML file, or the name of one in ./experiments. After an interruption (Ctrl-C, power loss) the
+    same command continues where it stopped. Several runs on one machine may share one store; a run that finds all tasks
+    claimed waits for the others. On several machines, use one store per machine and join them with `ldsu bench merge`,
+    or compute on a Dask cluster (--dask), whose workers need ldsu and the data sets, but not the store.
 
-    Exit code: 0 all cells are there, 1 some failed, 2 wrong usage, 130 interrupted.
+    Exit code: 0 all cells computed, 1 some failed, 2 usage error, 130 interrupted.
     """
     experiment = _experiment(file)
     require_device(None if dask else device)
@@ -113,17 +113,17 @@ def bench_run(
 @_store_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> None:
-    """Show how far an experiment is, or without FILE all those under ./runs."""
+    """Show the progress of an experiment, or without FILE of all experiments under ./runs."""
     from ldsu.bench.status import status_of_store, status_of_stores
 
     if file is not None:
-        # The name alone decides: a status need not wait for the libraries that read the experiment.
+        # Only the name is needed: this avoids importing the libraries that read the experiment.
         name = _find_experiment(file).stem
         store_path = store_path or Path("runs") / f"{name}.sqlite"
     elif store_path is None:
         stores = sorted(Path("runs").glob("*.sqlite"))
         if not stores:
-            raise click.UsageError("There is no store under ./runs yet; make one with `ldsu bench run FILE`.")
+            raise click.UsageError("No store found under ./runs; create one with `ldsu bench run FILE`.")
         table = status_of_stores(stores)
         _print_status(table, as_json, f"Stores under {Path('runs').resolve().name}/")
         return
@@ -145,11 +145,11 @@ def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> No
 @click.argument("stores", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_store_option
 def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) -> None:
-    """Add the cells of other stores, made by the same protocol elsewhere, to the store of an experiment.
+    """Add the cells of other stores with the same protocol to the store of an experiment.
 
-    Cells already there stay as they are, unless they hold an error and the other store a score. Nothing is taken that
-    the experiment has no data set for. Costs of single fits are not taken either: they are times of another machine,
-    and `ldsu bench run` measures them here.
+    Existing cells are kept, unless they hold an error and the other store has a score. Cells of data sets that are not
+    in the experiment are skipped. Costs of single fits are not copied: they are times of another machine, and
+    `ldsu bench run` measures them on this machine.
     """
     experiment = _experiment(file)
     from importlib import import_module
@@ -178,7 +178,7 @@ def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) ->
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file.")
 @force_option
 def bench_export(file: str, store_path: Path | None, output: Path, force: bool) -> None:
-    """Write all rows of an experiment to a CSV file, one for each cell with its scores, times and memory."""
+    """Write all rows of an experiment to a CSV file, one per cell, with scores, times and memory."""
     name = _find_experiment(file).stem
     require_output(output, force)
     from ldsu.bench.store import Store
@@ -196,13 +196,14 @@ def bench_export(file: str, store_path: Path | None, output: Path, force: bool) 
 @click.argument("file")
 @_store_option
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder.  [default: runs/NAME]")
-@click.option("--pictures/--no-pictures", default=True, help="Draw the features in the plane; minutes the first time.")
+@click.option(
+    "--pictures/--no-pictures", default=True, help="Draw 2-D plots of the features; takes minutes the first time."
+)
 @force_option
 def bench_report(file: str, store_path: Path | None, out: Path | None, pictures: bool, force: bool) -> None:
     """Write the report of an experiment: HTML, Markdown, CSV and LaTeX.
 
-    It can be written at any time; what is not computed yet is left out. An earlier report of the same experiment is
-    replaced.
+    It can be written at any time; missing results are omitted. An earlier report of the same experiment is replaced.
     """
     experiment = _experiment(file)
     from ldsu.bench import report, runner
@@ -214,8 +215,8 @@ def bench_report(file: str, store_path: Path | None, out: Path | None, pictures:
     out = out or runner.default_store(experiment.name).with_suffix("")
     existing = [out / name for name in report.FILES.values() if (out / name).exists()]
     if existing and not report.is_report_of(experiment, out):
-        require_consent(f"{existing[0]} exists and is not of a report of this experiment", force)
-    # Pictures are kept in the store where that can be.
+        require_consent(f"{existing[0]} exists and does not belong to a report of this experiment", force)
+    # Pictures are cached in the store if it is writable.
     with Store(store_path, create=False, read_only=not (pictures and is_writable(store_path))) as store:
         with console(stderr=True).status("") as status:
             written = report.write_report(experiment, store, out, pictures=pictures, progress=status.update)
@@ -225,13 +226,13 @@ def bench_report(file: str, store_path: Path | None, out: Path | None, pictures:
 
 
 def _find_experiment(file: str) -> Path:
-    """The file itself, or the one of that name under ./experiments."""
+    """The path of an experiment file, or of the file with that name under ./experiments."""
     for path in (Path(file), Path("experiments") / f"{file}.toml"):
         if path.is_file():
             return path
     known = ", ".join(sorted(path.stem for path in Path("experiments").glob("*.toml")))
-    hint = f"./experiments has {known}" if known else "there is no folder ./experiments here"
-    raise click.UsageError(f"There is no experiment {file}; {hint}.")
+    hint = f"./experiments has {known}" if known else "the folder ./experiments does not exist"
+    raise click.UsageError(f"Experiment {file} not found; {hint}.")
 
 
 def _experiment(file: str) -> Experiment:
@@ -277,6 +278,6 @@ def _print_running(store: Store) -> None:
 
 
 def _ago(moment: float | None) -> str:
-    from ldsu.bench.forecast import in_words
+    from ldsu.bench.forecast import format_duration
 
-    return "" if moment is None else f"{in_words(max(0.0, time.time() - moment))} ago"
+    return "" if moment is None else f"{format_duration(max(0.0, time.time() - moment))} ago"

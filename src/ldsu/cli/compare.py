@@ -1,4 +1,4 @@
-"""`ldsu compare`: every method on the user's own table, under the few-label protocol."""
+"""`ldsu compare`: all methods on a user table, under the few-label protocol."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ldsu.cli.options import console, examples, force_option, require_consent, require_folder
-from ldsu.cli.own import INPUT, own_name, read_task, table_options, talk_options
-from ldsu.cli.talk import Talk
+from ldsu.cli.own import INPUT, base_name, output_options, read_task, table_options
+from ldsu.cli.talk import Reporter
 
 
 @click.command(
@@ -23,22 +23,26 @@ from ldsu.cli.talk import Talk
 @click.argument("table", type=INPUT)
 @table_options
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.  [default: TABLE-comparison]"
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Report folder.  [default: TABLE-comparison]"
 )
 @click.option(
-    "--repetitions", type=click.IntRange(min=2), default=5, help="Divisions of the labelled rows.", show_default=True
+    "--repetitions",
+    type=click.IntRange(min=2),
+    default=5,
+    help="Random splits of the labelled rows.",
+    show_default=True,
 )
 @click.option(
     "--rows",
     type=click.IntRange(min=50),
     default=2000,
-    help="Rows to take at most, the labelled ones first.",
+    help="Maximum number of rows, labelled rows first.",
     show_default=True,
 )
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Worker processes.  [default: number of cores]")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @force_option
-@talk_options
+@output_options
 def compare(
     table: Path,
     out: Path | None,
@@ -54,24 +58,24 @@ def compare(
     """Compare all methods on the labelled rows of TABLE, and write a report.
 
     Half of the labelled rows are held out for testing, several times; the methods see a few labels per class of the
-    other half and every row without a label. The folder gets index.html to open, the table as Markdown, CSV and LaTeX,
-    and an experiment file for `ldsu bench run`. Interrupted, the same command continues where it was.
+    other half and all unlabelled rows. The folder contains index.html, the table as Markdown, CSV and LaTeX, and an
+    experiment file for `ldsu bench run`. After an interruption the same command continues where it stopped.
 
-    Exit code: 0 done, 1 some method failed, 2 something is wrong with the table or the options, 130 interrupted.
+    Exit code: 0 done, 1 some method failed, 2 invalid table or options, 130 interrupted.
     """
-    talk = Talk(quiet, as_json)
-    out = out or Path(f"{own_name(table)}-comparison")
+    reporter = Reporter(quiet, as_json)
+    out = out or Path(f"{base_name(table)}-comparison")
     if not dry_run:
         require_folder(out)
-    task = read_task(talk, table, **options)
+    task = read_task(reporter, table, **options)
     from ldsu.bench.owndata import conflicting_file, plan_comparison, write_comparison
 
     plan = plan_comparison(task, repetitions=repetitions, rows=rows)
     for note in (*task.table.notes, *task.notes, *task.encoder.notes, *plan.notes):
-        talk.say(note)
-    talk.say(
+        reporter.info(note)
+    reporter.info(
         f"{len(plan.y):,} rows, {int((plan.y >= 0).sum()):,} labelled, {len(plan.classes)} classes; {repetitions} "
-        f"divisions, {' and '.join(map(str, plan.labels))} labels per class, {len(plan.methods)} methods"
+        f"splits, {' and '.join(map(str, plan.labels))} labels per class, {len(plan.methods)} methods"
     )
     summary: dict[str, Any] = {
         "table": str(table),
@@ -83,20 +87,20 @@ def compare(
         "out": str(out),
     }
     if dry_run:
-        talk.finish({**summary, "dry_run": True})
+        reporter.finish({**summary, "dry_run": True})
         return
     conflict = conflicting_file(plan, out)
     if conflict is not None:
-        require_consent(f"{conflict} exists and is not of this comparison", force)
+        require_consent(f"{conflict} exists and does not belong to this comparison", force)
     experiment_file = write_comparison(plan, out)
-    code, written = _run(experiment_file, out, jobs, talk)
+    code, written = _run(experiment_file, out, jobs, reporter)
     for what, path in written.items():
-        talk.say(f"{what:<10} {path}")
-    talk.finish({**summary, "written": {what: str(path) for what, path in written.items()}, "exit_code": code})
+        reporter.info(f"{what:<10} {path}")
+    reporter.finish({**summary, "written": {what: str(path) for what, path in written.items()}, "exit_code": code})
     sys.exit(code)
 
 
-def _run(experiment_file: Path, out: Path, jobs: int | None, talk: Talk) -> tuple[int, dict[str, Path]]:
+def _run(experiment_file: Path, out: Path, jobs: int | None, reporter: Reporter) -> tuple[int, dict[str, Path]]:
     from ldsu.bench import report, runner
     from ldsu.bench.experiment_file import load_experiment
     from ldsu.bench.owndata import STORE
@@ -104,13 +108,13 @@ def _run(experiment_file: Path, out: Path, jobs: int | None, talk: Talk) -> tupl
 
     experiment = load_experiment(experiment_file)
     store_path = out / STORE
-    done = runner.run(experiment, store_path, jobs=jobs, quiet=talk.silent, command=["ldsu", *sys.argv[1:]])
+    done = runner.run(experiment, store_path, jobs=jobs, quiet=reporter.silent, command=["ldsu", *sys.argv[1:]])
     if done.interrupted or done.lost:
         return done.exit_code, {}
     with Store(store_path, create=False) as store:
-        with talk.working("writing the report") as progress:
+        with reporter.spinner("writing the report") as progress:
             written = report.write_report(experiment, store, out, progress=progress.stage)
-        if not talk.silent:
-            # With few labels there may be no honest choice of parameters; what is shown says which it is.
+        if not reporter.silent:
+            # With few labels parameters cannot be cross-validated; the table says which selection it shows.
             report.print_table(experiment, store, console(stderr=True), metric="accuracy", selection="honest")
     return done.exit_code, written

@@ -1,4 +1,4 @@
-"""`ldsu completion`: the script by which a shell completes commands, options and files."""
+"""`ldsu completion`: the shell completion script for commands, options and files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ldsu.cli.options import examples
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that makes SHELL complete commands, options and file names."""
+    """Print the completion script of SHELL for commands, options and file names."""
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(ctx.find_root().command, {}, "ldsu", "_LDSU_COMPLETE").source())

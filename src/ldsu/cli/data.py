@@ -9,12 +9,12 @@ from ldsu.cli.options import console, examples
 
 @click.group()
 def data() -> None:
-    """List public data sets and fetch them."""
+    """List and fetch public data sets."""
 
 
 @data.command("list")
 def data_list() -> None:
-    """List the data sets, with size, preprocessings and rights."""
+    """List the data sets with size, preprocessings and licence."""
     from rich.table import Table
 
     from ldsu.datasets import DATASETS
@@ -41,7 +41,7 @@ def data_fetch(names: tuple[str, ...]) -> None:
 
     unknown = [name for name in names if name not in DATASETS]
     if unknown:
-        raise ValueError(f"There is no data set {unknown[0]!r}. There are {', '.join(DATASETS)}.")
+        raise ValueError(f"Unknown data set {unknown[0]!r}. Available: {', '.join(DATASETS)}.")
     for name in names:
         dataset = load(name)
         click.echo(f"{name}: {len(dataset.y):,} samples of {len(dataset.classes)} classes")

@@ -1,4 +1,4 @@
-"""What the commands share: help texts, errors in one sentence, and where words and data go."""
+"""Shared by the commands: help texts, output checks and error handling."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 INTERRUPTED = "Interrupted."
-# What the libraries map when they are loaded; most of it they never touch.
-START_BYTES = 2**30
-# How libraries say that memory ran out who do not raise a MemoryError.
-SIGNS_OF_NO_MEMORY = (
+# Address space that the libraries map when loaded; most of it is never used.
+STARTUP_BYTES = 2**30
+# Messages of libraries that run out of memory without raising a MemoryError.
+OUT_OF_MEMORY_MESSAGES = (
     "failed to map segment",
     "cannot allocate memory",
     "Cannot allocate memory",
@@ -30,12 +30,12 @@ SIGNS_OF_NO_MEMORY = (
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text; the first sign keeps click from filling the lines."""
+    """Examples for the end of a help text; the backspace keeps click from rewrapping the lines."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 def console(stderr: bool = False) -> Console:
-    """A terminal to print tables to."""
+    """A rich console on standard output or standard error."""
     from rich.console import Console
 
     return Console(highlight=False, stderr=stderr)
@@ -47,26 +47,26 @@ def force_option(command: Command) -> Command:
 
 
 def require_output(output: Path, force: bool, inputs: Sequence[Path] = ()) -> None:
-    """Refuse an output before the work: over an input, in a folder that is not there, or over a file to be kept."""
+    """Check an output path early: not an input, in an existing folder, and not an existing file without consent."""
     for path in inputs:
         if output.resolve() == path.resolve():
             raise ValueError(f"{output} is an input of this command. Choose another name for the output.")
     from ldsu._utils.files import require_writable
 
     require_writable(output)
-    if output.is_file():  # a device or a pipe is not replaced
+    if output.is_file():  # devices and pipes are not replaced
         require_consent(f"{output} exists", force)
 
 
 def require_folder(folder: Path) -> None:
-    """Refuse a folder of outputs before the work, if it neither can be written nor be created in an existing folder."""
+    """Check early that an output folder is writable, or can be created in an existing folder."""
     from ldsu._utils.files import require_writable
 
     require_writable(folder / "output" if folder.exists() else folder)
 
 
 def require_consent(what: str, force: bool) -> None:
-    """Ask whether to replace what exists, or refuse where nobody can answer."""
+    """Ask whether to replace existing files; raise an error if standard input is not a terminal."""
     if force:
         return
     if sys.stdin is None or not sys.stdin.isatty():
@@ -75,20 +75,20 @@ def require_consent(what: str, force: bool) -> None:
 
 
 def require_device(device: str | None) -> None:
-    """Refuse a device that this machine lacks, before the work."""
+    """Check early that a device is available."""
     if device not in (None, "cpu"):
         from ldsu._utils.arrays import arrays_on
 
         arrays_on(device)
 
 
-class OneSentenceGroup(click.Group):
-    """A group whose commands end with one sentence where our code raises an error meant for the user."""
+class ErrorHandlingGroup(click.Group):
+    """A command group that prints expected errors as one message instead of a traceback."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Read the options; an interrupt ends this as it ends the command, and not by click's own code and word."""
+        """Parse the options; an interrupt exits as it does during the command, not with click's code and message."""
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is escaped
+            if isinstance(stream, io.TextIOWrapper):  # escape characters that the encoding lacks
                 stream.reconfigure(errors="backslashreplace")
         try:
             return super().make_context(*args, **options)
@@ -97,63 +97,63 @@ class OneSentenceGroup(click.Group):
             raise click.exceptions.Exit(130) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; code 2 for what was asked wrongly, 1 for what the machine refused."""
+        """Run the command; exit code 2 for invalid input, 1 for failures of the machine (memory, disk)."""
         try:
-            _require_room_to_start()
+            _require_startup_memory()
             result = super().invoke(ctx)
-            sys.stdout.flush()  # what a full disk refuses is refused here, and not when the interpreter ends
+            sys.stdout.flush()  # raise errors of a full disk here, not at interpreter shutdown
             return result
         except (ValueError, OSError, MemoryError, ImportError, RuntimeError) as error:
-            sentence = _sentence(error)
-            if sentence is None or ctx.params.get("debug"):
+            message = _error_message(error)
+            if message is None or ctx.params.get("debug"):
                 raise
-            click.echo(f"Error: {sentence}", err=True)
-            _drop_output()
+            click.echo(f"Error: {message}", err=True)
+            _discard_output()
             ctx.exit(2 if isinstance(error, ValueError) else 1)
         except KeyboardInterrupt:
             click.echo(INTERRUPTED, err=True)
             ctx.exit(130)
 
 
-def _sentence(error: Exception) -> str | None:
-    """What an error says to the user, or None if it is not meant for the user but is raised on."""
-    said = str(error)
-    own_words = type(error) is MemoryError and said
-    if not own_words and (
+def _error_message(error: Exception) -> str | None:
+    """The message of an error for the user, or None if the error is to be re-raised."""
+    message = str(error)
+    has_message = type(error) is MemoryError and message
+    if not has_message and (
         isinstance(error, MemoryError)
         or getattr(error, "errno", None) == errno.ENOMEM
-        or any(sign in said for sign in SIGNS_OF_NO_MEMORY)
+        or any(text in message for text in OUT_OF_MEMORY_MESSAGES)
     ):
-        why = " ".join(said.split()) or "memory ran out"
-        return f"{why.rstrip('.')}. Close other programs, raise the memory limit (ulimit -v), or take fewer rows."
-    if isinstance(error, (BrokenPipeError, RuntimeError)):  # a reader gone, click's own exits, faults of ours
+        why = " ".join(message.split()) or "out of memory"
+        return f"{why.rstrip('.')}. Close other programs, raise the memory limit (ulimit -v), or use fewer rows."
+    if isinstance(error, (BrokenPipeError, RuntimeError)):  # closed pipes, click's exits, internal errors
         return None
     if isinstance(error, ImportError):
-        return said if "pip install" in said else None
+        return message if "pip install" in message else None
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        advice = " Free some space, or write to another disk." if error.errno == errno.ENOSPC else ""
+        advice = " Free disk space, or write to another disk." if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror}.{advice}"
-    return said or type(error).__name__
+    return message or type(error).__name__
 
 
-def _drop_output() -> None:
-    """Forget what standard output does not take: the interpreter would try once more, and complain."""
+def _discard_output() -> None:
+    """Discard unwritable standard output: the interpreter would retry at shutdown and print an error."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _require_room_to_start() -> None:
-    """Refuse to start under a limit (`ulimit -v`) where numerical libraries would crash or hang when loaded."""
+def _require_startup_memory() -> None:
+    """Raise an error under a memory limit (`ulimit -v`) too low to load the numerical libraries without a crash."""
     try:
         import resource
-    except ImportError:  # Windows knows no such limit
+    except ImportError:  # Windows has no such limit
         return
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         from ldsu._utils.memory import require_memory
 
-        # Arrow's own pool sets a gigabyte aside that nobody else gets then.
+        # Arrow's default pool reserves a gigabyte of address space.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-        require_memory(START_BYTES, "The command", "Raise the memory limit (ulimit -v), or use a larger machine.")
+        require_memory(STARTUP_BYTES, "The command", "Raise the memory limit (ulimit -v), or use a larger machine.")

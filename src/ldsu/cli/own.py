@@ -1,4 +1,4 @@
-"""`ldsu fit`, `predict`, `transform`, `inspect` and `export`: models of the user's own tables."""
+"""`ldsu fit`, `predict`, `transform`, `inspect` and `export`: models of user tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ldsu.cli.options import Command, examples, force_option, require_device, require_output
-from ldsu.cli.talk import Talk, grouped, size_in_words
+from ldsu.cli.talk import Reporter, format_size, group_columns
 
 if TYPE_CHECKING:
     from ldsu.tables.columns import Kind
@@ -23,22 +23,22 @@ INPUT = click.Path(path_type=Path)
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 MODEL = click.Path(dir_okay=False, path_type=Path)
 COLUMNS = ("label", "probability", "confidence", "runner_up", "familiarity")
-# Of the way from chance to certainty, less than this is hardly anything.
-HARDLY = 0.2
+# Warn if the expected accuracy covers less than this share of the way from chance to 1.
+NEAR_CHANCE = 0.2
 
 
-def talk_options(command: Command) -> Command:
+def output_options(command: Command) -> Command:
     """`--quiet` and `--json`."""
     command = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")(
         command
     )
-    return click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")(command)
+    return click.option("--quiet", "-q", is_flag=True, help="Print only errors.")(command)
 
 
 def table_options(command: Command) -> Command:
-    """How a table is read, for the commands that learn from one."""
+    """Options that control how a table is read."""
     options = [
-        click.option("--label", "-l", metavar="COLUMN", help="Column of the labels, blank in rows without a label."),
+        click.option("--label", "-l", metavar="COLUMN", help="Label column, blank in unlabelled rows."),
         click.option(
             "--labels",
             "labels_file",
@@ -46,12 +46,12 @@ def table_options(command: Command) -> Command:
             metavar="FILE",
             help="Labels in a separate file: CSV, .npy or .npz.",
         ),
-        click.option("--unlabelled", multiple=True, metavar="VALUE", help="A value that means: no label."),
+        click.option("--unlabelled", multiple=True, metavar="VALUE", help="Label value that means unlabelled."),
         click.option("--time", multiple=True, metavar="COLUMN", help="Read a column as dates."),
         click.option("--number", multiple=True, metavar="COLUMN", help="Read a column as numbers."),
         click.option("--category", multiple=True, metavar="COLUMN", help="Read a column as categories."),
         click.option("--text", multiple=True, metavar="COLUMN", help="Read a column as text, word by word."),
-        click.option("--ignore", multiple=True, metavar="COLUMN", help="Leave a column out."),
+        click.option("--ignore", multiple=True, metavar="COLUMN", help="Ignore a column."),
         click.option(
             "--scale",
             type=click.Choice(["auto", "each", "common", "counts", "none"]),
@@ -63,7 +63,7 @@ def table_options(command: Command) -> Command:
             "--kernel",
             type=click.Choice(["rbf", "cosine", "linear"]),
             default="rbf",
-            help="Kernel; all but rbf are for some thousand rows.",
+            help="Kernel; cosine and linear are for a few thousand rows.",
             show_default=True,
         ),
     ]
@@ -73,7 +73,7 @@ def table_options(command: Command) -> Command:
 
 
 def read_task(
-    talk: Talk,
+    reporter: Reporter,
     table: Path,
     *,
     label: str | None,
@@ -87,24 +87,24 @@ def read_task(
     scale: str,
     kernel: str,
 ) -> Task:
-    """Read a table as its options say."""
-    given: dict[str, Kind] = {}
-    said = {"time": time, "number": number, "category": category, "text": text, "ignored": ignore}
-    for kind, names in said.items():
+    """Read a table with the given options."""
+    kinds: dict[str, Kind] = {}
+    options = {"time": time, "number": number, "category": category, "text": text, "ignored": ignore}
+    for kind, names in options.items():
         for name in names:
-            if name in given:
-                raise ValueError(f"Column {name!r} has two options: {given[name]} and {kind}. Give one of them.")
-            given[name] = kind  # type: ignore[assignment]
-    with talk.working(f"reading {table.name}") as progress:
+            if name in kinds:
+                raise ValueError(f"Column {name!r} has two options: {kinds[name]} and {kind}. Use only one.")
+            kinds[name] = kind  # type: ignore[assignment]
+    with reporter.spinner(f"reading {table.name}") as progress:
         from ldsu.tables.model import prepare
         from ldsu.tables.readers import read_table
 
         read = read_table(table, labels=labels_file, progress=progress.images)
-        progress.stage("looking at the columns")
-        none = unlabelled or None  # without the option the labels themselves tell
-        task = prepare(read, label, given=given, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
+        progress.stage("inspecting the columns")
+        none = unlabelled or None  # without the option, detected from the labels
+        task = prepare(read, label, kinds=kinds, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
     for warning in task.warnings:
-        talk.warn(warning)
+        reporter.warn(warning)
     return task
 
 
@@ -112,28 +112,28 @@ def read_task(
     epilog=examples(
         "ldsu fit digits.csv --label digit -o digits.ldsu",
         "ldsu fit reviews.parquet --label verdict --text comment --ignore reviewer -o reviews.ldsu",
-        "ldsu fit photos/ -o photos.ldsu      (a sub-folder for each class, and `unlabelled`)",
+        "ldsu fit photos/ -o photos.ldsu      (a sub-folder per class, and `unlabelled`)",
         "ldsu fit table.csv --label species --dry-run",
     )
 )
 @click.argument("table", type=INPUT)
 @table_options
-@click.option("--output", "-o", type=OUTPUT, help="File of the model.  [default: TABLE.ldsu in this folder]")
+@click.option("--output", "-o", type=OUTPUT, help="Model file.  [default: TABLE.ldsu in this folder]")
 @click.option(
     "--solver",
     type=click.Choice(["auto", "exact", "sparse"]),
     default="auto",
-    help="Exact up to 3,000 rows, sparse above, unless you choose.",
+    help="auto is exact up to 3,000 rows and sparse above.",
     show_default=True,
 )
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.", show_default=True
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device to compute on.", show_default=True
 )
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of the scheduler at this address.")
-@click.option("--unequal", is_flag=True, help="Classes are of very unequal size, though their labels may not be.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
+@click.option("--unequal", is_flag=True, help="Classes have very unequal sizes, even if their label counts do not.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @force_option
-@talk_options
+@output_options
 def fit(
     table: Path,
     output: Path | None,
@@ -147,23 +147,22 @@ def fit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Learn from TABLE, some of whose rows have a label, and write a model.
+    """Fit a model to TABLE, in which some rows have a label, and write it to a file.
 
-    TABLE is CSV, TSV, Parquet, Feather, .xlsx, .npz, .npy, LIBSVM or .mat, or a folder of images with a sub-folder for
-    each class and one called `unlabelled`. How each column is read is shown, kept in the model, and repeated by
+    TABLE is CSV, TSV, Parquet, Feather, .xlsx, .npz, .npy, LIBSVM or .mat, or a folder of images with a sub-folder per
+    class and one called `unlabelled`. How each column is read is shown, stored in the model, and repeated by
     `ldsu predict`. The model contains the training rows: a new file is readable only by you.
 
-    Exit code: 0 done, 1 the machine refused (memory, disk), 2 something is wrong with the table or the options, 130
-    interrupted.
+    Exit code: 0 done, 1 not enough memory or disk space, 2 invalid table or options, 130 interrupted.
     """
-    talk = Talk(quiet, as_json)
-    output = output or Path(f"{own_name(table)}.ldsu")
+    reporter = Reporter(quiet, as_json)
+    output = output or Path(f"{base_name(table)}.ldsu")
     if output.is_dir() or (output.exists() and output.suffix != ".ldsu"):
         raise ValueError(f"{output} exists and is not a .ldsu file. Choose another name for the model.")
     if not dry_run:
         require_output(output, force)
         require_device(None if dask else device)
-    task = read_task(talk, table, **options)
+    task = read_task(reporter, table, **options)
     from ldsu.tables.estimate import estimate
 
     expected = estimate(task, solver=solver, device=device)
@@ -182,14 +181,14 @@ def fit(
     from ldsu.io import require_storable, save_model
 
     require_storable(task.encoder)
-    _say_before(talk, summary, expected.available)
+    _print_plan(reporter, summary, expected.available)
     if dry_run:
-        talk.finish({**summary, "dry_run": True})
+        reporter.finish({**summary, "dry_run": True})
         return
     from ldsu.tables.model import fit_task
 
     start = time.perf_counter()
-    with talk.working("fitting"):
+    with reporter.spinner("fitting"):
         model, warnings = fit_task(
             task, solver=solver, device=device, unequal=unequal, dask=dask, about={"notes": summary["notes"]}
         )
@@ -207,50 +206,50 @@ def fit(
         "warnings": [*task.warnings, *warnings],
     }
     for warning in warnings:
-        talk.warn(warning)
+        reporter.warn(warning)
     chance = 1 / len(task.counts)
-    if summary["expected_accuracy"] < chance + HARDLY * (1 - chance):
-        talk.warn(
+    if summary["expected_accuracy"] < chance + NEAR_CHANCE * (1 - chance):
+        reporter.warn(
             f"The expected accuracy among {len(task.counts)} classes is {summary['expected_accuracy']:.2f}, hardly "
-            "better than guessing. Check how the columns were read and scaled above, or label more rows."
+            "better than chance. Check how the columns were read and scaled above, or label more rows."
         )
-    _say_after(talk, summary, table)
-    talk.finish(summary)
+    _print_result(reporter, summary, table)
+    reporter.finish(summary)
 
 
-def _say_before(talk: Talk, summary: dict[str, Any], available: int) -> None:
+def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> None:
     labelled = sum(summary["labelled"].values())
-    talk.say(f"{summary['rows']:,} rows, {labelled:,} of them labelled in {summary['label']!r}")
+    reporter.info(f"{summary['rows']:,} rows, {labelled:,} of them labelled in {summary['label']!r}")
     counts = sorted(summary["labelled"].items(), key=lambda item: (-item[1], item[0]))
     few = [f"{name} {count}" for name, count in counts]
-    talk.say("labels    " + ", ".join(few[:20]) + (f" and {len(few) - 20} more classes" if len(few) > 20 else ""))
+    reporter.info("labels    " + ", ".join(few[:20]) + (f" and {len(few) - 20} more classes" if len(few) > 20 else ""))
     rows = [(row["column"], row["kind"], row["done"]) for row in summary["columns"]]
-    talk.table(("column", "read as", "what is done"), grouped(rows))
+    reporter.table(("column", "read as", "processing"), group_columns(rows))
     for note in summary["notes"]:
-        talk.say(note)
+        reporter.info(note)
     smallest = counts[-1]
     if smallest[1] < 3:
-        talk.warn(
+        reporter.warn(
             f"Class {smallest[0]!r} has {smallest[1]} label(s). Settings are chosen by leave-one-out if most classes "
             "have three labels or more; with fewer, defaults are used and probabilities can be overconfident."
         )
-    from ldsu.bench.forecast import in_words
+    from ldsu.bench.forecast import format_duration
 
-    talk.say(
+    reporter.info(
         f"method    LDSU, {summary['kernel']} kernel, {summary['solver']} solver; "
-        f"{'about ' if summary['expected_seconds'] >= 1 else ''}{in_words(summary['expected_seconds'])}, "
-        f"{size_in_words(summary['expected_bytes'])} of {size_in_words(available)} of memory"
+        f"{'about ' if summary['expected_seconds'] >= 1 else ''}{format_duration(summary['expected_seconds'])}, "
+        f"{format_size(summary['expected_bytes'])} of {format_size(available)} of memory"
     )
 
 
-def _say_after(talk: Talk, summary: dict[str, Any], table: Path) -> None:
+def _print_result(reporter: Reporter, summary: dict[str, Any], table: Path) -> None:
     left_out = summary["left_out_accuracy"]
     accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
     if sum(summary["labelled"].values()) < summary["rows"]:
         accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
-    talk.say(f"done      {summary['seconds']:.1f} s{accuracy}")
-    talk.say(f"written   {summary['model']} ({size_in_words(summary['bytes'])}){_readers(Path(summary['model']))}")
-    talk.say(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
+    reporter.info(f"done      {summary['seconds']:.1f} s{accuracy}")
+    reporter.info(f"written   {summary['model']} ({format_size(summary['bytes'])}){_readers(Path(summary['model']))}")
+    reporter.info(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
 
 
 @click.command(
@@ -268,7 +267,7 @@ def _say_after(talk: Talk, summary: dict[str, Any], table: Path) -> None:
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output.")
 @click.option("--keep-all", is_flag=True, help="Copy all columns of TABLE to the output.")
 @force_option
-@talk_options
+@output_options
 def predict(
     model: Path,
     table: Path,
@@ -282,34 +281,35 @@ def predict(
     """Predict the label of each row of TABLE.
 
     \b
-    The output has a row for each of TABLE's, in its order:
-      row          its number, from 1; for images `file`
-      label        the predicted class
-      probability  of that class
-      confidence   that probability less the next one's: near 0, two classes are
-                   as likely, or the row is far from all training rows
-      runner_up    the second most probable class
-      familiarity  share of the training rows that lie as far out, or farther: 0 is
+    The output has one row per row of TABLE, in the same order:
+      row          row number, from 1; for images `file`
+      label        predicted class
+      probability  probability of that class
+      confidence   difference to the second highest probability: near 0, two
+                   classes are equally likely, or the row is far from all
+                   training rows
+      runner_up    second most probable class
+      familiarity  share of the training rows that are at least as far out: 0 is
                    far from all of them
 
     If TABLE has the label column, the summary counts the predictions that agree with it.
     """  # noqa: D301  # click reads the backspace
-    talk = Talk(quiet, as_json)
+    reporter = Reporter(quiet, as_json)
     _require_rows_output(output, as_json, force, (model, table))
-    fitted, read, missing = _load_and_read(talk, model, table, keep)
+    fitted, read, missing = _load_and_read(reporter, model, table, keep)
     kept = _kept_columns(read, keep, keep_all, ("row", "file", *COLUMNS))
     start = time.perf_counter()
-    with talk.working(f"predicting {read.n_rows:,} rows"):
+    with reporter.spinner(f"predicting {read.n_rows:,} rows"):
         predictions = fitted.predict(read)
-    said = (predictions.label, predictions.probability, predictions.confidence, predictions.runner_up)
-    columns = {**_row_names(read), **dict(zip(COLUMNS, (*said, predictions.familiarity), strict=True)), **kept}
+    values = (predictions.label, predictions.probability, predictions.confidence, predictions.runner_up)
+    columns = {**_row_names(read), **dict(zip(COLUMNS, (*values, predictions.familiarity), strict=True)), **kept}
     for name in ("probability", "confidence", "familiarity"):
         columns[name] = columns[name].round(6)
     _write(columns, output)
     summary = _prediction_summary(fitted, read, predictions, time.perf_counter() - start)
     summary |= {"model": str(model), "table": str(table), "output": None if output is None else str(output), **missing}
-    _say_predictions(talk, summary)
-    talk.finish(summary)
+    _print_predictions(reporter, summary)
+    reporter.finish(summary)
 
 
 @click.command(
@@ -325,18 +325,18 @@ def predict(
 )
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output (not to .npy).")
 @force_option
-@talk_options
+@output_options
 def transform(
     model: Path, table: Path, output: Path | None, keep: Sequence[str], force: bool, quiet: bool, as_json: bool
 ) -> None:
-    """Compute the learned features of each row of TABLE, for a classifier of your own."""
-    talk = Talk(quiet, as_json)
+    """Compute the learned features of each row of TABLE, for use in another classifier."""
+    reporter = Reporter(quiet, as_json)
     as_array = output is not None and output.suffix.lower() == ".npy"
     if as_array and keep:
-        raise ValueError(f"{output} holds the features alone: --keep needs an output in CSV, TSV, Parquet or .npz.")
+        raise ValueError(f"{output} holds only the features: --keep needs an output in CSV, TSV, Parquet or .npz.")
     _require_rows_output(output, as_json, force, (model, table), features=True)
-    fitted, read, _ = _load_and_read(talk, model, table, keep)
-    with talk.working(f"transforming {read.n_rows:,} rows"):
+    fitted, read, _ = _load_and_read(reporter, model, table, keep)
+    with reporter.spinner(f"transforming {read.n_rows:,} rows"):
         features = fitted.transform(read)
     if output is not None and as_array:
         _write_array(features, output)
@@ -345,8 +345,8 @@ def transform(
         named = {f"feature{j:0{width}d}": features[:, j] for j in range(features.shape[1])}
         kept = _kept_columns(read, keep, False, ("row", "file", *named))
         _write({**_row_names(read), **named, **kept}, output)
-    talk.say(f"{features.shape[0]:,} rows, {features.shape[1]:,} features" + (f" in {output}" if output else ""))
-    talk.finish(
+    reporter.info(f"{features.shape[0]:,} rows, {features.shape[1]:,} features" + (f" in {output}" if output else ""))
+    reporter.finish(
         {"rows": features.shape[0], "features": features.shape[1], "output": None if output is None else str(output)}
     )
 
@@ -355,56 +355,56 @@ def transform(
 @click.argument("model", type=MODEL)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(model: Path, as_json: bool) -> None:
-    """Show what a model was fitted to, how it reads columns, and what it was made with."""
+    """Show the training data of a model, how it reads columns, and the versions it was fitted with."""
     from ldsu.io import describe_model
 
     described = describe_model(model)
     if described["class"] == "TableModel":
-        from ldsu.io.container import refusing
-        from ldsu.io.schema import sound
+        from ldsu.io.container import naming_file
+        from ldsu.io.schema import reject_build_errors
 
-        with refusing(model), sound():
+        with naming_file(model), reject_build_errors():
             described["about"]["columns"] = _decisions(described["model"]["fields"]["encoder"]["fields"])
     if as_json:
         click.echo(json.dumps(described))
         return
-    talk = Talk(False, False, to_stdout=True)
-    _say_model(talk, model, described)
+    reporter = Reporter(False, False, to_stdout=True)
+    _print_model(reporter, model, described)
 
 
 @click.command(epilog=examples("ldsu export digits.ldsu -o digits.onnx"))
 @click.argument("model", type=MODEL)
 @click.option("--output", "-o", type=OUTPUT, required=True, help="File, usually .onnx.")
 @force_option
-@talk_options
+@output_options
 def export(model: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Write a model as ONNX, which runs without Python or ldsu: label, probability, confidence and features.
 
-    Only models of the exact solver (up to 3,000 rows, or `ldsu fit --solver exact`) without text columns can be written
-    so. The inputs are `numbers` (rows, number columns, NaN where missing) and `categories` (rows, category columns) in
-    the order that `ldsu inspect` shows; for images and matrices `numbers` alone. Categories go in without blanks around
-    them, truth values as true and false, dates among the numbers as days since 1970.
+    Only models of the exact solver (up to 3,000 rows, or `ldsu fit --solver exact`) without text columns can be
+    exported. The inputs are `numbers` (rows, number columns, NaN where missing) and `categories` (rows, category
+    columns) in the order of `ldsu inspect`; for images and matrices only `numbers`. Categories are passed without
+    surrounding blanks, booleans as true and false, dates among the numbers as days since 1970.
     """
-    talk = Talk(quiet, as_json)
+    reporter = Reporter(quiet, as_json)
     require_output(output, force, (model,))
-    with talk.working("exporting"):
+    with reporter.spinner("exporting"):
         from ldsu._utils.files import replacing
         from ldsu.io import load_model
         from ldsu.io.onnx_export import import_onnx, to_onnx
         from ldsu.tables.model import TableModel
         from ldsu.tables.onnx import table_to_onnx
 
-        import_onnx()  # refused before the work where it is not installed
+        import_onnx()  # raises early if it is not installed
         loaded = load_model(model)
         graph = table_to_onnx(loaded) if isinstance(loaded, TableModel) else to_onnx(loaded)
         with replacing(output, private=True) as file:  # it contains training rows
             file.write(graph.SerializeToString())
-    talk.say(f"written   {output} ({size_in_words(output.stat().st_size)}){_readers(output)}")
-    talk.finish({"model": str(model), "output": str(output), "bytes": output.stat().st_size})
+    reporter.info(f"written   {output} ({format_size(output.stat().st_size)}){_readers(output)}")
+    reporter.finish({"model": str(model), "output": str(output), "bytes": output.stat().st_size})
 
 
 def _readers(path: Path) -> str:
-    """Who may read a model file, which contains training rows; nothing where permissions say nothing, as on Windows."""
+    """Describe who can read a model file, which contains training rows; empty on Windows."""
     if os.name != "posix":
         return ""
     private = path.stat().st_mode & 0o077 == 0
@@ -412,18 +412,18 @@ def _readers(path: Path) -> str:
     return f"; it contains the training rows and is {who}"
 
 
-def own_name(table: Path) -> str:
-    """The name of a table without its ending, and without that of a compression before it."""
+def base_name(table: Path) -> str:
+    """The name of a table without its suffix and without a compression suffix."""
     name = table.resolve()
     inner = name.with_suffix("") if name.suffix.lower() in (".gz", ".bz2", ".xz") else name
     return (inner.name if name.is_dir() else inner.stem) or "model"
 
 
 def _load_and_read(
-    talk: Talk, model: Path, table: Path, keep: Sequence[str]
+    reporter: Reporter, model: Path, table: Path, keep: Sequence[str]
 ) -> tuple[TableModel, Table, dict[str, Any]]:
-    """The model, the table with the columns to keep, and how much of the table is missing or was never seen."""
-    with talk.working(f"reading {model.name} and {table.name}") as progress:
+    """Load the model and the table; count missing values and unknown levels."""
+    with reporter.spinner(f"reading {model.name} and {table.name}") as progress:
         from ldsu.io import ModelError, is_model, load_model
         from ldsu.tables.columns import require_column
         from ldsu.tables.model import TableModel
@@ -440,20 +440,20 @@ def _load_and_read(
         if not isinstance(fitted, TableModel):
             raise ValueError(
                 f"{model.name} holds a {type(fitted).__name__} that was saved from Python and cannot read tables. "
-                "Load it there with ldsu.load_model."
+                "Load it in Python with ldsu.load_model."
             )
         read = fitted.read(table, progress=progress.images)
         for name in keep:
             require_column(read, name)
     for note in read.notes:
-        talk.say(note)
+        reporter.info(note)
     fitted.encoder.check(read)
     unknown = fitted.encoder.unknown_levels(read)
     for column, count in unknown.items():
-        talk.warn(f"{count:,} row(s) have a value in {column!r} that no training row had.")
+        reporter.warn(f"{count:,} row(s) have a value in {column!r} that is in no training row.")
     missing = fitted.encoder.missing_values(read)
     if missing:
-        talk.say(f"{missing:,} missing numbers are filled with the medians of the training rows.")
+        reporter.info(f"{missing:,} missing numbers are filled with the medians of the training rows.")
     return fitted, read, {"missing_numbers": missing, "unknown_levels": unknown}
 
 
@@ -461,19 +461,21 @@ def _require_rows_output(
     output: Path | None, as_json: bool, force: bool, inputs: Sequence[Path], features: bool = False
 ) -> None:
     if output is None and as_json:
-        raise ValueError("With --json standard output holds the summary: name a file for the rows with --output.")
+        raise ValueError(
+            "With --json the summary is printed to standard output: write the rows to a file with --output."
+        )
     from ldsu.tables.writers import SUFFIXES
 
     suffixes = [*SUFFIXES, ".npy"] if features else list(SUFFIXES)
     if output is None:
         return
     if output.suffix.lower() not in suffixes:
-        raise ValueError(f"{output} has no known ending: use one of {', '.join(suffixes)}.")
+        raise ValueError(f"{output} has an unknown suffix: use one of {', '.join(suffixes)}.")
     require_output(output, force, inputs)
 
 
 def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool, taken: Sequence[str]) -> dict[str, Any]:
-    """Columns to copy to the output, under a name that is not `taken` there."""
+    """Columns to copy to the output, renamed if their name is in `taken`."""
     names = list(keep)
     if keep_all and table.frame is not None:
         names = table.frame.column_names
@@ -507,7 +509,7 @@ def _write_array(features: Any, output: Path) -> None:
     features = np.ascontiguousarray(features)
     with replacing(output) as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(features))
-        file.write(features.data)  # np.save would keep to itself that the disk is full
+        file.write(features.data)  # np.save does not report a full disk
 
 
 def _prediction_summary(model: TableModel, table: Table, predictions: Predictions, seconds: float) -> dict[str, Any]:
@@ -533,52 +535,56 @@ def _prediction_summary(model: TableModel, table: Table, predictions: Prediction
 
         known, _ = labels_of(table, model.label, model.unlabelled)
         rows = np.array([label is not None for label in known], dtype=bool)
-        met = predictions.label[rows].astype(str) == known[rows].astype(str)
-        summary["given"] = {"column": model.label, "rows": int(rows.sum()), "met": int(met.sum())}
+        agrees = predictions.label[rows].astype(str) == known[rows].astype(str)
+        summary["given"] = {"column": model.label, "rows": int(rows.sum()), "met": int(agrees.sum())}
     return summary
 
 
-def _say_predictions(talk: Talk, summary: dict[str, Any]) -> None:
-    most = sorted(summary["labels"], key=lambda row: -row["rows"])
-    shown = [(row["label"], f"{row['rows']:,}", f"{row['mean_probability']:.2f}") for row in most[:30]]
-    if len(most) > 30:
-        shown.append((f"{len(most) - 30} more", f"{sum(row['rows'] for row in most[30:]):,}", ""))
-    talk.table(("label", "rows", "mean probability"), shown, right=(1, 2))
+def _print_predictions(reporter: Reporter, summary: dict[str, Any]) -> None:
+    by_count = sorted(summary["labels"], key=lambda row: -row["rows"])
+    shown = [(row["label"], f"{row['rows']:,}", f"{row['mean_probability']:.2f}") for row in by_count[:30]]
+    if len(by_count) > 30:
+        shown.append((f"{len(by_count) - 30} more", f"{sum(row['rows'] for row in by_count[30:]):,}", ""))
+    reporter.table(("label", "rows", "mean probability"), shown, right=(1, 2))
     if "given" in summary and summary["given"]["rows"]:
-        given = summary["given"]
-        talk.say(
-            f"predictions agree with {given['met']:,} of {given['rows']:,} given labels in {given['column']!r} "
-            f"({given['met'] / given['rows']:.1%})"
+        agreement = summary["given"]
+        reporter.info(
+            f"predictions agree with {agreement['met']:,} of {agreement['rows']:,} given labels in "
+            f"{agreement['column']!r} ({agreement['met'] / agreement['rows']:.1%})"
         )
     if summary["isolated"]:
-        talk.warn(f"{summary['isolated']:,} row(s) lie far from all training rows: their labels are guesses.")
+        reporter.warn(f"{summary['isolated']:,} row(s) are far from all training rows: their labels are unreliable.")
     where = f", written to {summary['output']}" if summary["output"] else ""
-    talk.say(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s{where}")
+    reporter.info(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s{where}")
 
 
-def _say_model(talk: Talk, path: Path, described: dict[str, Any]) -> None:
+def _print_model(reporter: Reporter, path: Path, described: dict[str, Any]) -> None:
     about = dict(described["about"])
     columns = about.pop("columns", [])
-    talk.say(f"{described['class']} in {path.name}, {size_in_words(path.stat().st_size)}")
-    talk.say("It contains its training rows, encoded, and their labels: share it only with people who may see them.")
+    reporter.info(f"{described['class']} in {path.name}, {format_size(path.stat().st_size)}")
+    reporter.info(
+        "It contains its training rows, encoded, and their labels: share it only with people who may see them."
+    )
     for name, value in about.items():
         if name == "labelled" and isinstance(value, dict):
             value = ", ".join(f"{label} {count}" for label, count in value.items())
         for line in value if isinstance(value, list) else [value]:
-            talk.say(f"{name.replace('_', ' '):<18} {_number(line)}")
+            reporter.info(f"{name.replace('_', ' '):<18} {_number(line)}")
     if columns:
-        talk.table(("column", "read as", "what is done"), grouped([(row[0], row[1], row[2]) for row in columns]))
+        reporter.table(
+            ("column", "read as", "processing"), group_columns([(row[0], row[1], row[2]) for row in columns])
+        )
     rows: Iterable[tuple[str, Any]] = [
         *((f"{name}", value) for name, value in described.get("parameters", {}).items()),
         ("saved", described.get("saved")),
         ("with", ", ".join(f"{name} {version}" for name, version in described.get("versions", {}).items())),
     ]
     for name, value in rows:
-        talk.say(f"{name.replace('_', ' '):<18} {_number(value)}")
+        reporter.info(f"{name.replace('_', ' '):<18} {_number(value)}")
 
 
 def _decisions(encoder: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """What a model does with each column, from the description of its encoder."""
+    """How a model processes each column, from the description of its encoder."""
     from ldsu.tables.encoder import decisions
 
     fields = (column["fields"] for column in encoder["columns"])

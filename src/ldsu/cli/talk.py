@@ -1,4 +1,4 @@
-"""How a command speaks: words and progress to standard error, data and JSON to standard output."""
+"""Command output: messages and progress on standard error, data and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import click
 
 from ldsu.cli.options import console
 
-# Columns alike that stand side by side are shown as one from this many on.
-ALIKE = 4
-# More groups of neighbours than this are too long to read: columns alike are then taken together from anywhere.
-MANY = 20
+# Adjacent similar columns are shown as one row from this number on.
+MIN_GROUP = 4
+# With more groups than this, similar columns are merged even if they are not adjacent.
+MAX_GROUPS = 20
 
 
-class Talk:
-    """Says things to the user, unless asked not to.
+class Reporter:
+    """Prints messages to the user.
 
     Parameters
     ----------
     quiet : bool
-        Say nothing but errors.
+        Print only errors.
     as_json : bool
-        Say nothing either, and print one JSON object in the end.
+        Print one JSON object at the end, and before it only warnings.
     to_stdout : bool
-        What is said is the answer itself.
+        Print messages to standard output instead of standard error.
     """
 
     def __init__(self, quiet: bool, as_json: bool, to_stdout: bool = False) -> None:
@@ -37,21 +37,21 @@ class Talk:
         self.as_json = as_json
         self.console = console(stderr=not to_stdout)
 
-    def say(self, sentence: str) -> None:
-        """A line, folded to the width of the terminal."""
+    def info(self, message: str) -> None:
+        """Print a message, wrapped to the width of the terminal."""
         if not self.silent:
-            # In a log a line stays a line.
-            self.console.print(printable(sentence), markup=False, soft_wrap=not self.console.is_terminal)
+            # Lines are not wrapped in a log.
+            self.console.print(printable(message), markup=False, soft_wrap=not self.console.is_terminal)
 
-    def warn(self, sentence: str) -> None:
-        """Something that may be wrong; said even with `--json`, to standard error."""
+    def warn(self, message: str) -> None:
+        """Print a warning, with `--json` too."""
         if not self.quiet:
             self.console.print(
-                f"Warning: {printable(sentence)}", markup=False, style="yellow", soft_wrap=not self.console.is_terminal
+                f"Warning: {printable(message)}", markup=False, style="yellow", soft_wrap=not self.console.is_terminal
             )
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-        """Rows under a header."""
+        """Print a table."""
         if self.silent:
             return
         from rich.box import SIMPLE_HEAD
@@ -66,8 +66,8 @@ class Talk:
         self.console.print(view)
 
     @contextmanager
-    def working(self, what: str) -> Iterator[Progress]:
-        """Show that something is going on, and which stage of it."""
+    def spinner(self, what: str) -> Iterator[Progress]:
+        """Show a spinner with the current stage."""
         from ldsu._utils.stages import watching
 
         if self.silent:
@@ -79,70 +79,70 @@ class Talk:
             yield progress
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """The summary as JSON, where that was asked for."""
+        """Print the summary as JSON if `as_json`."""
         if self.as_json:
             click.echo(json.dumps(summary))
 
 
 class Progress:
-    """Tells a spinning line what is being done."""
+    """Updates the text of a spinner."""
 
     def __init__(self, status: Any, what: str = "") -> None:
         self.status = status
         self.what = what
 
     def stage(self, name: str) -> None:
-        """A stage begins."""
+        """Show the name of a stage."""
         if self.status is not None:
             from rich.text import Text
 
             self.status.update(Text(printable(f"{self.what}: {name}" if self.what else name)))
 
     def watch(self, name: str, seconds: float | None) -> None:
-        """A stage of the library begins, or ends after some seconds."""
+        """Callback for stages of the library: `seconds` is None when a stage starts."""
         if seconds is None:
             self.stage(name)
 
     def images(self, done: int, total: int) -> None:
-        """Images were read."""
+        """Show the number of images read."""
         self.stage(f"{done:,} of {total:,} images")
 
 
 def printable(text: str) -> str:
-    r"""A text without signs that would steer the terminal: names of columns come from files.
+    r"""Replace control characters in a text: column names come from files.
 
     >>> printable("size\x1b[31m")
     'size?[31m'
     """
-    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
-def grouped(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Rows of (column, kind, what is done), with neighbours alike taken together, or all alike where there are many.
+def group_columns(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Merge similar rows of (column, kind, processing): adjacent rows, or all similar rows if there are many.
 
     Examples
     --------
-    >>> grouped([("a", "number", "scaled"), *((f"p{i}", "number", "x") for i in range(9))])
+    >>> group_columns([("a", "number", "scaled"), *((f"p{i}", "number", "x") for i in range(9))])
     [('a', 'number', 'scaled'), ('p0 ... p8 (9 columns)', 'number', 'x')]
     """
-    neighbours = [list(members) for _, members in groupby(rows, key=lambda row: row[1:])]
-    if len(neighbours) > MANY:
+    groups = [list(members) for _, members in groupby(rows, key=lambda row: row[1:])]
+    if len(groups) > MAX_GROUPS:
         first = {row[1:]: i for i, row in reversed(list(enumerate(rows)))}
         rows = sorted(rows, key=lambda row: first[row[1:]])
     out: list[tuple[str, str, str]] = []
     for (kind, done), members in groupby(rows, key=lambda row: row[1:]):
         names = [row[0] for row in members]
-        if len(names) >= ALIKE:
+        if len(names) >= MIN_GROUP:
             out.append((f"{names[0]} ... {names[-1]} ({len(names):,} columns)", kind, done))
         else:
             out += [(name, kind, done) for name in names]
     return out
 
 
-def size_in_words(size: int) -> str:
-    """Bytes as one says them.
+def format_size(size: int) -> str:
+    """Format a number of bytes.
 
-    >>> [size_in_words(n) for n in (300, 5000, 2_500_000, 3 * 2**30)]
+    >>> [format_size(n) for n in (300, 5000, 2_500_000, 3 * 2**30)]
     ['300 bytes', '5 kB', '2.5 MB', '3.2 GB']
     """
     for unit, scale in (("GB", 1e9), ("MB", 1e6)):

@@ -1,4 +1,4 @@
-"""LDSU past one machine: the same estimators for samples that lie on a Dask cluster (extra ``ldsu[dask]``)."""
+"""LDSU on a Dask cluster: the same estimators for distributed samples (extra ``ldsu[dask]``)."""
 
 from ldsu.dask.cluster import ClusterError
 from ldsu.dask.cluster_classifier import LDSUClassifier

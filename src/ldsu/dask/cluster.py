@@ -1,4 +1,4 @@
-"""The cluster as the solver sees it: named tasks, their results, and words for what can go wrong with workers."""
+"""Interface of the solver to a Dask cluster: named tasks, their results, and error messages for failures of workers."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ import numpy as np
 from ldsu._utils.memory import GIB
 from ldsu.dask.allocation import keep_freed_memory_on, spill_for
 
-# Share of a worker's memory that the data of one of its tasks may take: the rest is for what the task makes of them,
-# for results that wait, and for Dask, which spills to disk from 0.6 on.
+# Share of a worker's memory for the input of one task: the rest is for temporary arrays, for stored results, and for
+# Dask, which spills to disk from 0.6 on.
 TASK_SHARE = 0.12
-# Of a worker without a limit so much is taken for granted.
-USUAL_MEMORY = 4 * GIB
+# Assumed memory of a worker without a limit.
+DEFAULT_MEMORY = 4 * GIB
 
 
 SECONDS_TO_CONNECT = 10.0
-# How often to see whether the scheduler is still there, and how long it may be away.
-LOOK_SECONDS, GRACE_SECONDS, LOST_SECONDS = 2.0, 5.0, 0.1
+# Interval between checks of the scheduler, how long it may be unreachable, and the delay after a lost result.
+POLL_SECONDS, GRACE_SECONDS, LOST_SECONDS = 2.0, 5.0, 0.1
 
 
 class ClusterError(ConnectionError):
-    """The cluster could not do its work: no scheduler, workers that die of a task, or lost data that have changed."""
+    """The cluster failed: no scheduler, workers that die repeatedly, or lost data that changed."""
 
 
 def connect(address: str) -> Any:
-    """The client of the scheduler at an address, as ``tcp://host:8786``.
+    """Connect to the scheduler at an address such as ``tcp://host:8786``.
 
     Raises
     ------
     ClusterError
-        If there is none, or none answers in time.
+        If Dask is not installed, or no scheduler answers in time.
     """
     try:
         from distributed import Client
     except ImportError as error:
-        raise ClusterError("Work on a cluster needs Dask. Install it: pip install 'ldsu[dask]'.") from error
+        raise ClusterError("Running on a cluster requires Dask. Install it: pip install 'ldsu[dask]'.") from error
     try:
         return Client(address, timeout=SECONDS_TO_CONNECT)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"No Dask scheduler answers at {address!r}. Start one with `dask scheduler`, and workers with `dask worker "
-            "ADDRESS`; the address is written where the scheduler starts, as tcp://192.0.2.7:8786."
+            "ADDRESS`; the scheduler prints its address when it starts, such as tcp://192.0.2.7:8786."
         ) from error
 
 
 class Cluster:
-    """A Dask client, with keys that tell the stage a task belongs to.
+    """A Dask client with readable task keys.
 
     Parameters
     ----------
     client : distributed.Client or None
-        None is the client that is current.
+        None uses the current client.
     verbose : bool
-        Count tasks on standard error while they are waited for.
+        Print the number of finished tasks to standard error while waiting.
     """
 
     def __init__(self, client: Any = None, *, verbose: bool = False) -> None:
@@ -70,7 +70,7 @@ class Cluster:
                 client = get_client()
             except ValueError as error:
                 raise ValueError(
-                    "There is no Dask client. Make one first: from distributed import Client; Client(ADDRESS), or "
+                    "There is no Dask client. Create one first: from distributed import Client; Client(ADDRESS), or "
                     "Client() for the cores of this machine."
                 ) from error
         keep_freed_memory_on(client)
@@ -81,41 +81,41 @@ class Cluster:
         self._count = 0
 
     def key(self, name: str) -> str:
-        """A key that no other task has."""
+        """A unique task key."""
         self._count += 1
         return f"ldsu-{name}-{self.token}-{self._count}"
 
-    def submit(self, name: str, function: Callable[..., Any], *arguments: Any, place: str | None = None) -> Any:
-        """A task by its name; futures among the arguments are its input. Best it is run on the worker named."""
-        where = {} if place is None else {"workers": [place], "allow_other_workers": True}
-        return self.client.submit(function, *arguments, key=self.key(name), pure=False, **where)
+    def submit(self, name: str, function: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
+        """Submit a named task; futures among the arguments are its input. `worker` is the preferred worker."""
+        options = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        return self.client.submit(function, *arguments, key=self.key(name), pure=False, **options)
 
-    def give(self, name: str, value: Any) -> Any:
-        """A task that gives a value of the client's. It goes by the scheduler, which keeps it for workers that die."""
-        return self.submit(name, given, value)
+    def put(self, name: str, value: Any) -> Any:
+        """Future of a value of the client. The scheduler keeps it, so it outlives workers."""
+        return self.submit(name, identity, value)
 
     def compute(self, name: str, function: Callable[[Any], Any], delayed_objects: Sequence[Any]) -> list[Any]:
         """Apply a function to each delayed object, on the cluster."""
         from dask import delayed
 
         apply = delayed(function, pure=False)
-        return self.client.compute([apply(one, dask_key_name=self.key(name)) for one in delayed_objects])
+        return self.client.compute([apply(item, dask_key_name=self.key(name)) for item in delayed_objects])
 
     def collect(self, futures: Sequence[Any]) -> list[Any]:
-        """Results of tasks, which are small, on the client."""
+        """Bring the (small) results of tasks to the client."""
         self.wait(futures)
-        with self.translated():
+        with self.translate_errors():
             return self.client.gather(list(futures))
 
     def wait(self, futures: Sequence[Any]) -> None:
-        """Wait until all are done; the first that failed raises its error."""
+        """Wait until all futures are done; raise the error of the first that failed."""
         from distributed import wait
 
         pending, count = set(futures), len(set(futures))
         while pending:
-            with self.translated():
+            with self.translate_errors():
                 try:
-                    finished = wait(pending, timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED")
+                    finished = wait(pending, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
                 except TimeoutError:
                     self._require_scheduler()
                     continue
@@ -123,34 +123,34 @@ class Cluster:
                     if future.status == "error":
                         future.result()
                     if future.status == "cancelled":
-                        raise ClusterError(self._gone())
-            # What was done and lost with a worker is computed again.
+                        raise ClusterError(self._connection_lost())
+            # Results that were lost with a worker are recomputed.
             lost = {future for future in finished.done if future.status == "lost"}
             pending = finished.not_done | lost
             if lost:
                 time.sleep(LOST_SECONDS)
-            self.tell(f"{count - len(pending)} of {count} tasks" if pending else "")
+            self.show_progress(f"{count - len(pending)} of {count} tasks" if pending else "")
 
-    def tell(self, text: str) -> None:
-        """Write how far it is, behind the stage's name and in place of what was written there before."""
+    def show_progress(self, text: str) -> None:
+        """Print progress after the stage's name, in place of the previous text."""
         if self.verbose and sys.stderr.isatty():
             print(f"\0337  {text}\033[K\0338", end="", file=sys.stderr, flush=True)
 
     def _require_scheduler(self) -> None:
-        """Give up on a scheduler that does not come back: Dask itself waits for a minute or more."""
+        """Raise an error if the scheduler does not come back: Dask itself waits for a minute or more."""
         end = time.monotonic() + GRACE_SECONDS
         while self.client.status != "running":
             if time.monotonic() > end:
-                raise ClusterError(self._gone())
+                raise ClusterError(self._connection_lost())
             time.sleep(0.1)
 
-    def during(self, stage: str) -> None:
-        """Name the stage, for words of what goes wrong in it."""
+    def set_stage(self, stage: str) -> None:
+        """Set the stage that error messages name."""
         self.stage = stage
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Say in one sentence what happened to the cluster."""
+    def translate_errors(self) -> Iterator[None]:
+        """Raise failures of the cluster as `ClusterError` with a one-sentence message."""
         from concurrent.futures import CancelledError
 
         from distributed import KilledWorker
@@ -162,71 +162,71 @@ class Cluster:
             raise
         except KilledWorker as error:
             raise ClusterError(
-                f"Workers died again and again of one task of '{self.stage}', most likely of too little memory: "
+                f"Workers died repeatedly in one task of '{self.stage}', most likely because they ran out of memory: "
                 f"{self.memory() / GIB:.1f} GiB each. Give them more memory or fewer threads."
             ) from error
         except (CancelledError, CommClosedError, OSError, TimeoutError) as error:
-            # The client may think that all is well a moment longer. Other errors are those of files and their like.
+            # The client may not have noticed the lost connection yet. Other OSErrors come from files and the like.
             lost = isinstance(error, CommClosedError | ConnectionError)
             if isinstance(error, OSError) and not lost and self.client.status == "running":
                 raise
-            raise ClusterError(self._gone()) from error
+            raise ClusterError(self._connection_lost()) from error
 
-    def _gone(self) -> str:
+    def _connection_lost(self) -> str:
         return (
             f"The connection to the Dask scheduler was lost during '{self.stage}'. Nothing was saved. "
-            "Start the cluster again, and fit again."
+            "Restart the cluster and fit again."
         )
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Workers there are, by address."""
-        with self.translated():
+        """Information on the workers, by address."""
+        with self.translate_errors():
             self._require_scheduler()
             try:
                 info = self.client.scheduler_info(n_workers=-1)
-            except TypeError:  # older releases always tell of all
+            except TypeError:  # older releases always return all workers
                 info = self.client.scheduler_info()
         workers: dict[str, dict[str, Any]] = info["workers"]
         return workers
 
     def threads(self) -> int:
-        """Tasks that can run at a time; an adaptive cluster may have none yet."""
+        """Number of tasks that can run at a time; at least 1, since an adaptive cluster may have no workers yet."""
         return max(1, sum(worker["nthreads"] for worker in self.workers().values()))
 
-    def places(self, count: int) -> list[str] | list[None]:
-        """Addresses of workers for so many tasks."""
-        with self.translated():
-            return places(self.client, count)
+    def assign_workers(self, count: int) -> list[str] | list[None]:
+        """Worker addresses for `count` tasks."""
+        with self.translate_errors():
+            return assign_workers(self.client, count)
 
     def memory(self) -> int:
-        """Bytes that a task may count on: the least of the workers' limits, by their threads."""
+        """Bytes available to a task: the smallest memory limit per thread of all workers."""
         limits = [
-            (worker["memory_limit"] or USUAL_MEMORY * worker["nthreads"]) // worker["nthreads"]
+            (worker["memory_limit"] or DEFAULT_MEMORY * worker["nthreads"]) // worker["nthreads"]
             for worker in self.workers().values()
         ]
-        return int(min(limits, default=USUAL_MEMORY))
+        return int(min(limits, default=DEFAULT_MEMORY))
 
-    def make_room(self, task_bytes: int) -> None:
-        """Have results spilled to disk until each thread can take so many bytes more."""
-        with self.translated():
+    def free_memory(self, task_bytes: int) -> None:
+        """Spill results to disk until each thread can allocate `task_bytes`."""
+        with self.translate_errors():
             self.client.run(spill_for, task_bytes, on_error="ignore")
 
-    def rows_of_a_part(self, row_bytes: int) -> int:
-        """Rows that one task may hold, at so many bytes a row."""
+    def rows_per_part(self, row_bytes: int) -> int:
+        """Maximum number of rows of one task, at `row_bytes` per row."""
         return max(1, int(TASK_SHARE * self.memory()) // row_bytes)
 
 
-def places(client: Any, count: int) -> list[str] | list[None]:
-    """Addresses of workers for so many tasks, side by side those that follow each other; None where there are none."""
+def assign_workers(client: Any, count: int) -> list[str] | list[None]:
+    """Worker addresses for `count` tasks, consecutive tasks on the same worker; None where there are no workers."""
     threads = [address for address, number in sorted(client.nthreads().items()) for _ in range(number)]
     return [threads[number * len(threads) // count] for number in range(count)] if threads else [None] * count
 
 
-def given(value: Any) -> Any:
-    """A value of the client's, as a task that workers take it from."""
+def identity(value: Any) -> Any:
+    """Return the value: the task of `Cluster.put`."""
     return value
 
 
-def even_parts(n: int, most: int, least_parts: int) -> int:
-    """How many parts n rows are cut into: at least so many, none larger than `most`, and none without a row."""
-    return int(np.clip(-(-n // max(1, most)), min(least_parts, n), n))
+def even_parts(n: int, max_rows: int, min_parts: int) -> int:
+    """Number of parts of n rows: at least `min_parts`, each of at most `max_rows` rows, and none empty."""
+    return int(np.clip(-(-n // max(1, max_rows)), min(min_parts, n), n))

@@ -1,4 +1,4 @@
-"""`LDSU` whose samples lie on a Dask cluster."""
+"""`LDSU` for samples on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import require_memory
 from ldsu._utils.stages import Stages
 from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collection, read_blocks, rows_of_blocks
-from ldsu.dask.cluster import Cluster
+from ldsu.dask.cluster import Cluster, identity
 from ldsu.dask.sharded_expansion import ShardedExpansion
 from ldsu.dask.solver import solve_on_cluster
 from ldsu.graphs import class_laplacian
 from ldsu.kernels import MEDIAN_ROWS, Kernel, check_mask
 from ldsu.labels import encode_labels
 from ldsu.methods import parameters
-from ldsu.methods.ldsu import SPARSE_ROWS, reason_against_weight
-from ldsu.solvers import reason_against
+from ldsu.methods.ldsu import SPARSE_ROWS, graph_weight_error
+from ldsu.solvers import unsupported_reason
 
 
 def computed(y: Any) -> Any:
-    """Labels on the client."""
+    """Bring labels to the client."""
     return y.compute() if is_collection(y) else y
 
 
@@ -35,24 +35,24 @@ def computed(y: Any) -> Any:
 class LDSU(ldsu.LDSU):
     """`ldsu.LDSU` for samples on a Dask cluster: ``min tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``.
 
-    Takes Dask arrays and frames, whose rows never come together in one process: neighbours are searched shard by shard,
-    each shard builds its part of the sparse system, and the right-hand sides of that are solved side by side. The
-    features are those that ``ldsu.LDSU(solver="sparse")`` learns on one machine. Arrays that the client holds are
-    taken too, and up to 3,000 rows are fitted on the client.
+    Accepts Dask arrays and frames, whose rows are never gathered in one process: neighbors are searched shard by shard,
+    each shard builds its part of the sparse system, and the right-hand sides are solved in parallel. The features are
+    those that ``ldsu.LDSU(solver="sparse")`` learns on one machine. Arrays on the client are accepted too. Up to 3,000
+    rows are fitted on the client.
 
-    There must be a `distributed.Client`: the one that is current when `fit` is called.
+    Requires a current `distributed.Client` when `fit` is called.
 
     Parameters
     ----------
     n_components, filter, strength, lam, ...
-        As `ldsu.LDSU` has them; with ``filter="tikhonov"`` and ``kernel="rbf"`` only.
+        Same as in `ldsu.LDSU`; only ``filter="tikhonov"`` and ``kernel="rbf"`` are supported.
 
     Attributes
     ----------
     feature_map_ : ShardedExpansion
         The model on the cluster; `to_local` brings it to the client.
     replicated_ : bool
-        Whether every worker had the whole system, or each its part of it.
+        Whether every worker held the whole system (True), or only its part (False).
 
     See Also
     --------
@@ -68,7 +68,7 @@ class LDSU(ldsu.LDSU):
     ...     X = da.random.default_rng(0).normal(size=(4000, 5), chunks=(1000, 5))
     ...     y = np.where(np.arange(4000) < 10, np.arange(4000) % 2, -1)
     ...     model = LDSU(min_anchors=20).fit(X, y)
-    ...     features = model.transform(X)  # lazy, as X is
+    ...     features = model.transform(X)  # lazy, like X
     ...     local = model.to_local()  # for ldsu.save_model, without a cluster
     >>> features.shape
     (4000, 20)
@@ -83,7 +83,7 @@ class LDSU(ldsu.LDSU):
         ----------
         X : dask array or dataframe, or array-like, of shape (n, d)
         y : dask array or series, or array-like, of shape (n,), optional
-            Labels; -1, None, NaN or pandas.NA where there is none. They come to the client.
+            Labels; -1, None, NaN or pandas.NA if unlabelled. They are brought to the client.
 
         Returns
         -------
@@ -91,10 +91,10 @@ class LDSU(ldsu.LDSU):
         """
         y = computed(y)
         if not is_collection(X):
-            X = spread_out(X)
+            X = to_blocks(X)
         stages = Stages("LDSU on Dask", self.verbose)
         cluster = Cluster(verbose=self.verbose)
-        cluster.during("read")
+        cluster.set_stage("read")
         with stages("read"):
             blocks = read_blocks(X, cluster)
         n, d = blocks.shape
@@ -105,20 +105,20 @@ class LDSU(ldsu.LDSU):
         codes, self.classes_ = encode_labels(y, n)
         settings = self._settings(n)
         if n <= SPARSE_ROWS and self.solver == "auto":
-            return self._fit_here(blocks[:], y, names)
-        reason = reason_against(blocks, self.kernel, settings, None)
+            return self._fit_on_client(blocks[:], y, names)
+        reason = unsupported_reason(blocks, self.kernel, settings, None)
         if settings.filter != "tikhonov":
-            reason = f"it has filter='tikhonov', not {settings.filter!r}"
+            reason = f"only filter='tikhonov' is supported, not {settings.filter!r}"
         if self.solver == "exact":
-            reason = "solver='exact' wants all samples in one place"
-        if heavy := reason_against_weight(self.lam, self.strength):
+            reason = "solver='exact' needs all samples on one machine"
+        if heavy := graph_weight_error(self.lam, self.strength):
             raise ValueError(heavy)
         if self.device != "cpu":
-            reason = f"it works on the workers' CPUs, not on device={self.device!r}"
+            reason = f"it runs on the CPUs of workers, not on device={self.device!r}"
         if reason:
-            raise ValueError(f"ldsu.dask.LDSU cannot do this: {reason}. Use ldsu.LDSU on one machine.")
-        self._at_most(self.clique_size, n, "clique_size")
-        cluster.during("bandwidth")
+            raise ValueError(f"Not supported by ldsu.dask.LDSU: {reason}. Use ldsu.LDSU on one machine.")
+        self._clip_parameter(self.clique_size, n, "clique_size")
+        cluster.set_stage("bandwidth")
         with stages("bandwidth"):
             kernel = self._resolve_kernel(blocks, self.gamma_scale)
         kernel = self._choose(blocks, codes, kernel, stages)
@@ -146,15 +146,16 @@ class LDSU(ldsu.LDSU):
 
         Returns
         -------
-        features : dask array of shape (q, r), computed when it is asked for, block by block; or ndarray, as X is
+        features : dask array (lazy, with the blocks of X) or ndarray, of shape (q, r)
+            Same type as X.
         """
         check_is_fitted(self)
         if not is_collection(X):
             return super().transform(X)
-        return self.lazily(X, same, self._n_features_out)
+        return self.map_blocks(X, identity, self._n_features_out)
 
-    def blocks_of_features(self, X: Any, cluster: Cluster) -> list[Any]:
-        """Features of a collection, block by block, as futures on the cluster."""
+    def feature_blocks(self, X: Any, cluster: Cluster) -> list[Any]:
+        """Futures of the features of each block of a collection."""
         blocks = cluster.compute("read", as_floats, delayed_blocks(X))
         counts = self._slices(rows_of_blocks(X))
         return [
@@ -163,31 +164,31 @@ class LDSU(ldsu.LDSU):
         ]
 
     def _slices(self, lengths: Sequence[float]) -> list[int]:
-        """How many slices blocks of so many rows are cut into."""
+        """Number of slices of each block, from their numbers of rows."""
         sharded = self._sharded()
         return [1] * len(lengths) if sharded is None else sharded.slices(lengths)
 
     def _features_of(self, block: Any, task: Callable[..., Any], dtype: str, count: int) -> Any:
-        """Features of a block of rows in so many slices, as tasks."""
+        """Tasks for the features of a block of rows, in `count` slices."""
         sharded = self._sharded()
         if sharded is None:  # few rows, fitted on the client
             return task("features", self.feature_map_, block)
         return sharded.tasks(block, task, dtype, count)
 
-    def lazily(self, X: Any, function: Any, columns: int | None, dtype: Any = None) -> Any:
-        """A Dask array of ``function(features of a block)``, with so many columns, or one dimension (None)."""
+    def map_blocks(self, X: Any, function: Any, columns: int | None, dtype: Any = None) -> Any:
+        """A lazy Dask array of ``function(features of a block)``; one-dimensional if `columns` is None."""
         import dask.array as da
         from dask import delayed
 
         names = column_names(X)
         known = getattr(self, "feature_names_in_", None)
         if names is not None and known is not None and list(known) != names:
-            raise ValueError(f"The columns of X are {names[:5]} ..., but those of fit were {list(known)[:5]} ...")
+            raise ValueError(f"The columns of X are {names[:5]} ..., but fit was called with {list(known)[:5]} ...")
         if X.shape[1] != self.n_features_in_:
             raise ValueError(f"X has {X.shape[1]} features, but LDSU is expecting {self.n_features_in_} as input.")
         lengths = rows_of_blocks(X)
-        given = np.dtype(getattr(X, "dtype", np.float64))
-        given = given if given in (np.float32, np.float64) else np.dtype(np.float64)
+        input_dtype = np.dtype(getattr(X, "dtype", np.float64))
+        input_dtype = input_dtype if input_dtype in (np.float32, np.float64) else np.dtype(np.float64)
 
         def task(name: str, call: Any, *arguments: Any) -> Any:
             return delayed(call, pure=False)(*arguments, dask_key_name=f"ldsu-{name}-{uuid.uuid4().hex}")
@@ -195,9 +196,9 @@ class LDSU(ldsu.LDSU):
         blocks = []
         for block, length, count in zip(delayed_blocks(X), lengths, self._slices(lengths), strict=True):
             samples = task("read", as_floats, block)
-            result = task("result", function, self._features_of(samples, task, given.name, count))
+            result = task("result", function, self._features_of(samples, task, input_dtype.name, count))
             shape = (length,) if columns is None else (length, columns)
-            blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or given))
+            blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or input_dtype))
         return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
 
     def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
@@ -205,13 +206,13 @@ class LDSU(ldsu.LDSU):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False  # of arrays on the client; blocks of a collection may be
+        tags.input_tags.sparse = False  # arrays on the client must be dense; blocks of a collection may be sparse
         return tags
 
     def to_local(self) -> ldsu.LDSU:
-        """The model as one machine has it, for `ldsu.save_model` and for work without a cluster.
+        """Convert to a local model, for `ldsu.save_model` and for use without a cluster.
 
-        All training samples and what was learned of them come to the client.
+        All training samples and learned coefficients are brought to the client.
 
         Returns
         -------
@@ -238,7 +239,7 @@ class LDSU(ldsu.LDSU):
     def _sharded(self) -> ShardedExpansion | None:
         return self.feature_map_ if isinstance(self.feature_map_, ShardedExpansion) else None
 
-    def _fit_here(self, X: np.ndarray, y: Any, names: list[str] | None) -> Self:
+    def _fit_on_client(self, X: np.ndarray, y: Any, names: list[str] | None) -> Self:
         model = ldsu.LDSU(**self.get_params()).fit(X, y)
         for name, value in vars(model).items():
             if name.endswith("_"):
@@ -247,13 +248,8 @@ class LDSU(ldsu.LDSU):
         return self
 
 
-def same(features: np.ndarray) -> np.ndarray:
-    """Features as they are."""
-    return features
-
-
-def spread_out(X: Any, rows: int = 2**16) -> Any:
-    """An array that the client holds, in blocks."""
+def to_blocks(X: Any, rows: int = 2**16) -> Any:
+    """Split an array on the client into blocks."""
     import dask.array as da
     from sklearn.utils.validation import check_array
 

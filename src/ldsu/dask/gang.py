@@ -1,12 +1,12 @@
-"""Tasks that run at the same time and speak with each other, over the connections that Dask's workers have anyway.
+"""Groups of concurrent tasks that exchange messages over the connections between Dask workers.
 
-A task of Dask sees its input and nothing else. An algorithm of many small steps between large arrays that stay where
-they are, as conjugate gradients on a system in parts, is better served by one long task for each part. The members of
-such a gang find each other through the scheduler, send arrays from worker to worker, and add up over all of them.
+A Dask task sees only its input. An algorithm of many small steps between large arrays that stay in place, such as
+conjugate gradients on a partitioned system, is better served by one long task per part. The members of such a task
+group find each other through the scheduler, send arrays from worker to worker, and sum over all members.
 
-Dask computes again what a dead worker had, one task at a time, and knows nothing of gangs. So a member whose peers do
-not answer, because they died or because it is run again by itself, asks for a next run of the whole gang and takes its
-own result from it. Whoever asks asks for the same keys, so that they share the run.
+Dask recomputes the results of a dead worker one task at a time, and does not know about task groups. A member whose
+peers do not answer, because they died or because only this task is recomputed, requests the next run of the whole group
+and returns its result from that run. All members request the same keys, so they share the run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED
-from concurrent.futures import Future as Sending
-from concurrent.futures import wait as wait_for_sending
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import wait as wait_for_futures
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,39 +26,39 @@ from uuid import uuid4
 
 import numpy as np
 
-from ldsu.dask.cluster import Cluster, ClusterError, given, places
+from ldsu.dask.cluster import Cluster, ClusterError, assign_workers, identity
 
-# How often a gang is run, at most.
-RUNS = 8
-# How long members wait for one that has not begun, since its worker may be busy with something else; and how often they
-# see whether one that is silent is still there.
-START_SECONDS, LOOK_SECONDS = 600.0, 0.5
+# Maximum number of runs of a task group.
+MAX_RUNS = 8
+# Timeout for members that have not started, since their worker may be busy with other tasks; and the interval at which
+# a silent member is checked.
+START_SECONDS, POLL_SECONDS = 600.0, 0.5
 
 
 class PeersGone(Exception):
-    """A member of a gang does not answer."""
+    """A member of the task group does not answer."""
 
 
-class Unwanted(Exception):
-    """Nobody wants the result any more."""
+class Cancelled(Exception):
+    """The result is no longer needed."""
 
 
 @dataclass(frozen=True)
-class Gang:
-    """What the members of a gang do.
+class TaskGroup:
+    """Definition of a task group.
 
     Attributes
     ----------
     name : str
-        Keys of its tasks begin with it.
+        Prefix of the task keys.
+    queue : str
+        Of the groups with the same queue, one repeated run is active at a time, because each run may use all available
+        memory. The caller must ensure the same for first runs.
     function : callable
         ``function(peers, *inputs, *constants)``.
     inputs : tuple of tuples of str
-        Of each member the keys of what it works on.
+        Keys of the input of each member.
     constants : tuple of tuples
-    queue : str
-        Of the gangs with the same queue that have to run again one runs at a time: each is given all the memory there
-        is. That first runs do so is up to whoever starts them.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Gang:
 
     @property
     def size(self) -> int:
-        """How many members there are."""
+        """Number of members."""
         return len(self.inputs)
 
     def key(self, run: int, member: int) -> str:
@@ -77,110 +77,110 @@ class Gang:
         return f"{self.name}-{run}-{member}"
 
 
-class Stamp(NamedTuple):
-    """Which letter it is: that of a member, about something, in its turn."""
+class Tag(NamedTuple):
+    """Identifies a message: its sender, its topic, and its sequence number."""
 
     sender: int
-    about: str
-    turn: int
+    topic: str
+    sequence: int
 
 
 class Exchange:
-    """What arrived at a worker for members of gangs that run on it."""
+    """Messages that a worker received for members of task groups that run on it."""
 
     def __init__(self, worker: Any) -> None:
         self.worker = worker
         self.bytes_sent = 0
-        self._letters: dict[str, dict[Stamp, Any]] = {}
+        self._mailboxes: dict[str, dict[Tag, Any]] = {}
         self._arrived = threading.Condition()
-        self._watches: dict[str, Sending[Any]] = {}
-        worker.handlers["ldsu_deliver"] = self.deliver
-        worker.handlers["ldsu_listens"] = self.tell_whether_listens
-        worker.handlers["ldsu_watch"] = self.stay
+        self._watches: dict[str, ThreadFuture[Any]] = {}
+        worker.handlers["ldsu_deliver"] = self.handle_deliver
+        worker.handlers["ldsu_is_open"] = self.handle_is_open
+        worker.handlers["ldsu_watch"] = self.handle_watch
 
-    def begin(self, box: str) -> None:
-        """From now on letters for a member are taken in."""
+    def open(self, mailbox: str) -> None:
+        """Accept messages for a member."""
         with self._arrived:
-            self._letters[box] = {}
+            self._mailboxes[mailbox] = {}
 
-    def end(self, box: str) -> None:
-        """Letters that are left are forgotten, and new ones refused."""
+    def close(self, mailbox: str) -> None:
+        """Drop the remaining messages and refuse new ones."""
         with self._arrived:
-            self._letters.pop(box, None)
-            watches = list(self._watches.values()) if not self._letters else []
+            self._mailboxes.pop(mailbox, None)
+            watches = list(self._watches.values()) if not self._mailboxes else []
             if watches:
                 self._watches.clear()
-        for one in watches:
-            one.cancel()
+        for watch in watches:
+            watch.cancel()
 
-    def listens(self, box: str) -> bool:
-        """Whether a member is here, and at work."""
-        return box in self._letters
+    def is_open(self, mailbox: str) -> bool:
+        """Whether a member runs on this worker."""
+        return mailbox in self._mailboxes
 
-    async def tell_whether_listens(self, box: str) -> bool:
-        """The same, for another worker."""
-        return self.listens(box)
+    async def handle_is_open(self, mailbox: str) -> bool:
+        """`is_open` for another worker."""
+        return self.is_open(mailbox)
 
-    async def stay(self, comm: Any) -> None:
-        """Do not answer while the other side listens: it learns of this worker's death by the lost connection."""
+    async def handle_watch(self, comm: Any) -> None:
+        """Do not answer while the other side listens: it detects the death of this worker by the lost connection."""
         while not comm.closed():
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
-    def watch(self, address: str) -> Sending[Any]:
-        """What is done when another worker is lost."""
+    def watch(self, address: str) -> ThreadFuture[Any]:
+        """Future that is done when another worker is lost."""
         with self._arrived:
             if address not in self._watches or self._watches[address].done():
-                self._watches[address] = self.start(self._ask(address, "ldsu_watch"))
+                self._watches[address] = self.start(self._call(address, "ldsu_watch"))
             return self._watches[address]
 
-    def ask_whether_listens(self, address: str, box: str) -> Sending[Any]:
-        """Whether a member on another worker is at work."""
-        return self.start(self._ask(address, "ldsu_listens", box=box))
+    def is_open_at(self, address: str, mailbox: str) -> ThreadFuture[Any]:
+        """`is_open` of another worker."""
+        return self.start(self._call(address, "ldsu_is_open", mailbox=mailbox))
 
-    def post(self, address: str, box: str, stamp: Stamp, value: Any) -> Sending[Any]:
-        """Send a letter to another worker: whether it arrived."""
+    def post(self, address: str, mailbox: str, tag: Tag, value: Any) -> ThreadFuture[Any]:
+        """Send a message to another worker; the result tells whether it was delivered."""
         from distributed.protocol import to_serialize
 
         self.bytes_sent += value.nbytes
-        letter = {"box": box, "stamp": stamp, "value": to_serialize(value)}
-        return self.start(self._ask(address, "ldsu_deliver", **letter))
+        message = {"mailbox": mailbox, "tag": tag, "value": to_serialize(value)}
+        return self.start(self._call(address, "ldsu_deliver", **message))
 
-    def start(self, work: Any) -> Sending[Any]:
-        """Have the worker's loop do something."""
-        return asyncio.run_coroutine_threadsafe(work, self.worker.loop.asyncio_loop)
+    def start(self, coroutine: Any) -> ThreadFuture[Any]:
+        """Run a coroutine in the worker's event loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.worker.loop.asyncio_loop)
 
-    async def _ask(self, address: str, operation: str, **arguments: Any) -> bool:
-        with suppress(Exception):  # whatever it was, there was no answer
+    async def _call(self, address: str, operation: str, **arguments: Any) -> bool:
+        with suppress(Exception):  # any error counts as no answer
             return bool(await getattr(self.worker.rpc(address), operation)(**arguments))
         return False
 
-    async def deliver(self, box: str, stamp: Sequence[Any], value: Any) -> bool:
-        """Take a letter in; whether it is for anyone."""
-        return self.put(box, Stamp(*stamp), value)
+    async def handle_deliver(self, mailbox: str, tag: Sequence[Any], value: Any) -> bool:
+        """`put` for another worker."""
+        return self.put(mailbox, Tag(*tag), value)
 
-    def put(self, box: str, stamp: Stamp, value: Any) -> bool:
-        """A letter of a member on the same worker, or one that arrived."""
+    def put(self, mailbox: str, tag: Tag, value: Any) -> bool:
+        """Store a message; return whether the mailbox is open."""
         with self._arrived:
-            letters = self._letters.get(box)
-            if letters is not None:
-                letters[stamp] = value
+            messages = self._mailboxes.get(mailbox)
+            if messages is not None:
+                messages[tag] = value
                 self._arrived.notify_all()
-        return letters is not None
+        return messages is not None
 
-    def take(self, box: str, stamp: Stamp, seconds: float) -> tuple[bool, Any]:
-        """Whether a letter has come in time, and it."""
+    def take(self, mailbox: str, tag: Tag, seconds: float) -> tuple[bool, Any]:
+        """Whether a message arrived in time, and its value."""
         with self._arrived:
-            letters = self._letters[box]
-            here = self._arrived.wait_for(lambda: stamp in letters, seconds)
-            return here, letters.pop(stamp, None)
+            messages = self._mailboxes[mailbox]
+            arrived = self._arrived.wait_for(lambda: tag in messages, seconds)
+            return arrived, messages.pop(tag, None)
 
 
-_making = threading.Lock()
+_creation = threading.Lock()
 
 
 def exchange_of(worker: Any) -> Exchange:
-    """The exchange of a worker, made where there is none yet."""
-    with _making:
+    """The exchange of a worker, created on first use."""
+    with _creation:
         if "ldsu_deliver" not in worker.handlers:
             Exchange(worker)
         exchange: Exchange = worker.handlers["ldsu_deliver"].__self__
@@ -188,18 +188,18 @@ def exchange_of(worker: Any) -> Exchange:
 
 
 class Peers:
-    """The members of a gang as one of them sees them.
+    """The members of a task group, as seen by one member.
 
     Parameters
     ----------
     exchange : Exchange
         Of this worker.
     number : int
-        This member's.
-    addresses, boxes : lists of str
-        Of all members: their workers', and where their letters go, a name that is used once.
-    wanted : callable
-        Whether anyone still wants the result.
+        Number of this member.
+    addresses, mailboxes : lists of str
+        Worker address and mailbox of each member; mailbox names are used once.
+    is_wanted : callable
+        Whether the result is still needed.
     """
 
     def __init__(
@@ -207,265 +207,265 @@ class Peers:
         exchange: Exchange,
         number: int,
         addresses: Sequence[str],
-        boxes: Sequence[str],
-        wanted: Callable[[], bool],
+        mailboxes: Sequence[str],
+        is_wanted: Callable[[], bool],
     ) -> None:
         self.number, self.size = number, len(addresses)
-        self._exchange, self._addresses, self._boxes, self._wanted = exchange, addresses, boxes, wanted
-        self._sent: dict[tuple[int, str], int] = defaultdict(int)
-        self._taken: dict[tuple[int, str], int] = defaultdict(int)
-        self._sending: list[Sending[Any]] = []
-        self._watches: dict[str, Sending[Any]] = {}
+        self._exchange, self._addresses, self._mailboxes, self._is_wanted = exchange, addresses, mailboxes, is_wanted
+        self._n_sent: dict[tuple[int, str], int] = defaultdict(int)
+        self._n_received: dict[tuple[int, str], int] = defaultdict(int)
+        self._pending: list[ThreadFuture[Any]] = []
+        self._watches: dict[str, ThreadFuture[Any]] = {}
 
-    def send(self, member: int, about: str, value: np.ndarray) -> None:
-        """Send an array, which may not be changed afterwards; this does not wait until it is there."""
-        stamp = Stamp(self.number, about, self._sent[member, about])
-        self._sent[member, about] += 1
+    def send(self, member: int, topic: str, value: np.ndarray) -> None:
+        """Send an array, which must not be modified afterwards, without waiting for its delivery."""
+        tag = Tag(self.number, topic, self._n_sent[member, topic])
+        self._n_sent[member, topic] += 1
         if self._addresses[member] == self._exchange.worker.address:
-            if not self._exchange.put(self._boxes[member], stamp, value):
+            if not self._exchange.put(self._mailboxes[member], tag, value):
                 raise PeersGone(f"Member {member} has left.")
             return
-        self._sending.append(self._exchange.post(self._addresses[member], self._boxes[member], stamp, value))
+        self._pending.append(self._exchange.post(self._addresses[member], self._mailboxes[member], tag, value))
 
-    def receive(self, member: int, about: str) -> Any:
-        """The next array about something from a member.
+    def receive(self, member: int, topic: str) -> Any:
+        """Wait for the next array of a topic from a member.
 
         Raises
         ------
         PeersGone
-            If that or another that was sent to does not answer.
-        Unwanted
-            If nobody wants the result any more: tasks that wait cannot be ended from outside.
+            If this member, or another one that a message was sent to, does not answer.
+        Cancelled
+            If the result is no longer needed: waiting tasks cannot be stopped from outside.
         """
-        stamp = Stamp(member, about, self._taken[member, about])
-        self._taken[member, about] += 1
-        present = True
+        tag = Tag(member, topic, self._n_received[member, topic])
+        self._n_received[member, topic] += 1
+        alive = True
         address = self._addresses[member]
         if address != self._exchange.worker.address and address not in self._watches:
             self._watches[address] = self._exchange.watch(address)
         while True:
-            here, value = self._exchange.take(self._boxes[self.number], stamp, LOOK_SECONDS)
-            self._require_delivered()
-            if here:
+            arrived, value = self._exchange.take(self._mailboxes[self.number], tag, POLL_SECONDS)
+            self._check_delivered()
+            if arrived:
                 return value
-            if not self._wanted():
-                raise Unwanted
-            if not present:
+            if not self._is_wanted():
+                raise Cancelled
+            if not alive:
                 raise PeersGone(f"Member {member} has left.")
-            present = self._is_there(member)
+            alive = self._is_alive(member)
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """The sum of all members' arrays of this shape: along a tree, so that all have the same to the last bit.
+        """Sum of the arrays of all members, along a tree, so that all members get bitwise the same result.
 
-        It may be the very array that others have: nobody may change it, nor what was given.
+        Members on the same worker may share the result: neither it nor `values` may be modified.
         """
-        below = [child for child in (2 * self.number + 1, 2 * self.number + 2) if child < self.size]
-        for child in below:
+        children = [child for child in (2 * self.number + 1, 2 * self.number + 2) if child < self.size]
+        for child in children:
             values = values + self.receive(child, "sum")
         if self.number:
-            above = (self.number - 1) // 2
-            self.send(above, "sum", values)
-            values = self.receive(above, "sum")
-        for child in below:
+            parent = (self.number - 1) // 2
+            self.send(parent, "sum", values)
+            values = self.receive(parent, "sum")
+        for child in children:
             self.send(child, "sum", values)
         return values
 
-    def settle(self) -> None:
-        """Wait until all that was sent is there."""
-        while self._sending:
-            wait_for_sending(self._sending, timeout=LOOK_SECONDS)
-            self._require_delivered()
-            if not self._wanted():
-                raise Unwanted
+    def flush(self) -> None:
+        """Wait until all messages are delivered."""
+        while self._pending:
+            wait_for_futures(self._pending, timeout=POLL_SECONDS)
+            self._check_delivered()
+            if not self._is_wanted():
+                raise Cancelled
 
-    def leave(self) -> None:
-        """Send nothing any more."""
-        for one in self._sending:
-            one.cancel()
+    def cancel_pending(self) -> None:
+        """Cancel the messages that are not delivered yet."""
+        for future in self._pending:
+            future.cancel()
 
-    def _is_there(self, member: int) -> bool:
-        address, box = self._addresses[member], self._boxes[member]
+    def _is_alive(self, member: int) -> bool:
+        address, mailbox = self._addresses[member], self._mailboxes[member]
         if address == self._exchange.worker.address:
-            return self._exchange.listens(box)
-        watch, answer = self._watches[address], self._exchange.ask_whether_listens(address, box)
-        wait_for_sending([watch, answer], return_when=FIRST_COMPLETED)
+            return self._exchange.is_open(mailbox)
+        watch, answer = self._watches[address], self._exchange.is_open_at(address, mailbox)
+        wait_for_futures([watch, answer], return_when=FIRST_COMPLETED)
         return not watch.done() and bool(answer.result())
 
-    def _require_delivered(self) -> None:
-        done = [one for one in self._sending if one.done()]
-        self._sending = [one for one in self._sending if not one.done()]
-        if not all(one.result() for one in done):
-            raise PeersGone("What was sent did not arrive.")
+    def _check_delivered(self) -> None:
+        done = [future for future in self._pending if future.done()]
+        self._pending = [future for future in self._pending if not future.done()]
+        if not all(future.result() for future in done):
+            raise PeersGone("A message was not delivered.")
 
 
-class Membership:
-    """A member's task: its worker, its client, and what the scheduler knows of the run."""
+class MemberTask:
+    """The task of a member: its worker, its client, and the metadata of the run on the scheduler."""
 
-    def __init__(self, gang: Gang, run: int, member: int) -> None:
+    def __init__(self, group: TaskGroup, run: int, member: int) -> None:
         from distributed import get_client, get_worker
 
-        self.gang, self.number, self.member = gang, run, member
+        self.group, self.number, self.member = group, run, member
         self.worker = get_worker()
-        with _making:  # workers make their client when they are first asked, and are not made to be asked by many
+        with _creation:  # workers create their client on the first call, which is not thread-safe
             self.client = get_client()
-        self.key, self.run = gang.key(run, member), gang.key(run, 0)
+        self.key, self.run = group.key(run, member), group.key(run, 0)
 
-    def wanted(self) -> bool:
-        """Whether anyone still wants the result."""
+    def is_wanted(self) -> bool:
+        """Whether the result is still needed."""
         task = self.worker.state.tasks.get(self.key)
         return task is not None and task.state != "cancelled"
 
-    def publish(self, what: str, value: Any) -> None:
-        """Tell the other members; the scheduler forgets what is kept by the name of a task with the task."""
-        self.client.set_metadata([self.run, what], value)
+    def publish(self, name: str, value: Any) -> None:
+        """Set metadata for the other members; the scheduler drops metadata under a task's key with the task."""
+        self.client.set_metadata([self.run, name], value)
 
     def published(self) -> dict[str, Any]:
-        """What members have told: addresses by number, and whether one of them failed."""
-        told: dict[str, Any] = self.client.get_metadata([self.run], {})
-        return told
+        """Metadata of all members: worker addresses and mailboxes by member, and the error of a failed member."""
+        metadata: dict[str, Any] = self.client.get_metadata([self.run], {})
+        return metadata
 
     @contextmanager
     def joined(self) -> Iterator[Peers]:
-        """The peers, once all have begun."""
-        exchange, peers, box = exchange_of(self.worker), None, uuid4().hex
+        """The peers, once all members have started."""
+        exchange, peers, mailbox = exchange_of(self.worker), None, uuid4().hex
         if str(self.member) in self.published():
-            raise PeersGone("It is run again by itself.")
-        with self._turn():
-            exchange.begin(box)
+            raise PeersGone("Only this task is recomputed.")
+        with self._queued():
+            exchange.open(mailbox)
             try:
-                peers = Peers(exchange, self.member, *self._addresses_and_boxes(box), self.wanted)
+                peers = Peers(exchange, self.member, *self._addresses_and_mailboxes(mailbox), self.is_wanted)
                 yield peers
-                peers.settle()
-            except (PeersGone, Unwanted):
+                peers.flush()
+            except (PeersGone, Cancelled):
                 raise
             except Exception as error:
                 self.publish("failed", repr(error))
                 raise
             finally:
-                exchange.end(box)
+                exchange.close(mailbox)
                 if peers is not None:
-                    peers.leave()
+                    peers.cancel_pending()
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The first member waits until no other gang of its queue runs, and the others wait for the first."""
+    def _queued(self) -> Iterator[None]:
+        """The first member waits until no other group of its queue runs, and the others wait for the first."""
         if self.member or not self.number:
             yield
             return
         from distributed import Semaphore
 
-        # By the number of the run, since the turn of a worker that died ends only after half a minute.
-        queue = Semaphore(max_leases=1, name=f"{self.gang.queue}-{self.number}")
-        while not queue.acquire(timeout=LOOK_SECONDS):
-            if not self.wanted():
-                raise Unwanted
+        # One semaphore per run number, since the lease of a dead worker expires only after half a minute.
+        queue = Semaphore(max_leases=1, name=f"{self.group.queue}-{self.number}")
+        while not queue.acquire(timeout=POLL_SECONDS):
+            if not self.is_wanted():
+                raise Cancelled
         try:
             yield
         finally:
             queue.release()
 
-    def _addresses_and_boxes(self, box: str) -> tuple[list[str], list[str]]:
+    def _addresses_and_mailboxes(self, mailbox: str) -> tuple[list[str], list[str]]:
         from distributed import Future
 
-        self.publish(str(self.member), [self.worker.address, box])
-        looked = last = time.monotonic()
+        self.publish(str(self.member), [self.worker.address, mailbox])
+        last_check = last_start = time.monotonic()
         count = 0
         while True:
-            told = self.published()
-            missing = [number for number in range(self.gang.size) if str(number) not in told]
+            metadata = self.published()
+            missing = [number for number in range(self.group.size) if str(number) not in metadata]
             if not missing:
-                addresses, boxes = zip(*(told[str(number)] for number in range(self.gang.size)), strict=True)
-                return list(addresses), list(boxes)
+                addresses, mailboxes = zip(*(metadata[str(number)] for number in range(self.group.size)), strict=True)
+                return list(addresses), list(mailboxes)
             now = time.monotonic()
-            if len(told) > count or 0 in missing:  # the first may have to wait for its turn
-                count, last = len(told), now
-            if now > last + START_SECONDS:
-                raise PeersGone(f"{len(missing)} members have not begun.")
-            if not self.wanted():
-                raise Unwanted
-            if now > looked + LOOK_SECONDS:
-                looked = now
-                others = [Future(self.gang.key(self.number, number), self.client) for number in missing]
+            if len(metadata) > count or 0 in missing:  # the first member may wait in the queue
+                count, last_start = len(metadata), now
+            if now > last_start + START_SECONDS:
+                raise PeersGone(f"{len(missing)} members have not started.")
+            if not self.is_wanted():
+                raise Cancelled
+            if now > last_check + POLL_SECONDS:
+                last_check = now
+                others = [Future(self.group.key(self.number, number), self.client) for number in missing]
                 if any(self.client.who_has(others).values()):
-                    raise PeersGone("Another member has its result, and will not begin.")
-            time.sleep(max(0.02, 0.002 * self.gang.size))
+                    raise PeersGone("Another member already has its result and will not start.")
+            time.sleep(max(0.02, 0.002 * self.group.size))
 
 
-def _member(gang: Gang, run: int, member: int, _: None, *inputs: Any) -> Any:
+def _run_member(group: TaskGroup, run: int, member: int, _: None, *inputs: Any) -> Any:
     """The task of one member."""
     from distributed import Reschedule, secede
 
-    secede()  # that all members begin, even where there are more of them than threads
-    task = Membership(gang, run, member)
+    secede()  # so that all members start, even with more members than threads
+    task = MemberTask(group, run, member)
     try:
         with suppress(PeersGone), task.joined() as peers:
-            return gang.function(peers, *inputs, *gang.constants[member])
-        return _again(task, run + 1)
-    except Unwanted:
-        raise Reschedule from None  # which is nothing if it really is unwanted
+            return group.function(peers, *inputs, *group.constants[member])
+        return _result_of_run(task, run + 1)
+    except Cancelled:
+        raise Reschedule from None  # has no effect on a task that really is cancelled
 
 
-def _again(task: Membership, run: int) -> Any:
-    """The member's result, from the next run of the gang."""
+def _result_of_run(task: MemberTask, run: int) -> Any:
+    """The member's result from the next run of the group."""
     from distributed import wait
 
-    gang = task.gang
-    if not task.wanted():
-        raise Unwanted
+    group = task.group
+    if not task.is_wanted():
+        raise Cancelled
     failed = task.published().get("failed")
     if failed is not None:
-        raise ClusterError(f"Another task of '{gang.name}' failed: {failed}.")
-    if run == RUNS:
+        raise ClusterError(f"Another task of '{group.name}' failed: {failed}.")
+    if run == MAX_RUNS:
         raise ClusterError(
-            f"In each of {RUNS} runs of '{gang.name}' a worker was lost, most likely of too little memory. Give "
-            "workers more memory or fewer threads."
+            f"A worker was lost in each of {MAX_RUNS} runs of '{group.name}', most likely for lack of memory. "
+            "Give workers more memory or fewer threads."
         )
-    futures = start(task.client, gang, run)  # all are held on to: one alone would wait for the others
-    own = futures[task.member]
-    while own.status == "pending":
+    futures = start_run(task.client, group, run)  # keep all futures: a single task would wait for the others
+    future = futures[task.member]
+    while future.status == "pending":
         with suppress(TimeoutError):
-            wait([own], timeout=LOOK_SECONDS)
-        if not task.wanted():
-            raise Unwanted
-        for one in futures:
-            if one.status == "error":
-                one.result()
-    return own.result()
+            wait([future], timeout=POLL_SECONDS)
+        if not task.is_wanted():
+            raise Cancelled
+        for other in futures:
+            if other.status == "error":
+                other.result()
+    return future.result()
 
 
-def together(
+def run_group(
     cluster: Cluster,
     name: str,
     function: Callable[..., Any],
     inputs: Sequence[Sequence[Any]],
     constants: Sequence[tuple[Any, ...]],
 ) -> list[Any]:
-    """Futures of the results of a gang, one member for each sequence of futures, which are its input."""
-    keys = tuple(tuple(future.key for future in some) for some in inputs)
-    gang = Gang(cluster.key(name), f"ldsu-{cluster.token}", function, keys, tuple(constants))
-    with cluster.translated():
-        futures = start(cluster.client, gang, 0)
+    """Run a task group with one member per sequence of input futures; return the futures of the results."""
+    keys = tuple(tuple(future.key for future in futures) for futures in inputs)
+    group = TaskGroup(cluster.key(name), f"ldsu-{cluster.token}", function, keys, tuple(constants))
+    with cluster.translate_errors():
+        futures = start_run(cluster.client, group, 0)
     cluster.wait(futures)
     return futures
 
 
-def start(client: Any, gang: Gang, run: int) -> list[Any]:
-    """Futures of the results of a run, which begins when all that it works on is where it is worked on."""
+def start_run(client: Any, group: TaskGroup, run: int) -> list[Any]:
+    """Futures of the results of a run, which starts when all inputs are on the workers that need them."""
     from distributed import Future
 
-    where = places(client, gang.size)
+    workers = assign_workers(client, group.size)
 
     def submit(function: Callable[..., Any], member: int, key: str, *arguments: Any) -> Any:
-        inputs = [Future(key, client) for key in gang.inputs[member]]
-        place = {} if where[member] is None else {"workers": [where[member]], "allow_other_workers": True}
-        return client.submit(function, *arguments, *inputs, key=key, pure=False, **place)
+        inputs = [Future(key, client) for key in group.inputs[member]]
+        options = {} if workers[member] is None else {"workers": [workers[member]], "allow_other_workers": True}
+        return client.submit(function, *arguments, *inputs, key=key, pure=False, **options)
 
-    every, name = range(gang.size), gang.key(run, 0)
-    ready = [submit(_nothing, member, f"{gang.key(run, member)}-ready") for member in every]
-    begin = client.submit(_nothing, *ready, key=f"{name}-begin", pure=False)
-    plan = client.submit(given, gang, key=f"{gang.name}-plan", pure=False)
-    return [submit(_member, member, gang.key(run, member), plan, run, member, begin) for member in every]
+    members, name = range(group.size), group.key(run, 0)
+    ready = [submit(_return_none, member, f"{group.key(run, member)}-ready") for member in members]
+    begin = client.submit(_return_none, *ready, key=f"{name}-begin", pure=False)
+    plan = client.submit(identity, group, key=f"{group.name}-plan", pure=False)
+    return [submit(_run_member, member, group.key(run, member), plan, run, member, begin) for member in members]
 
 
-def _nothing(*_: Any) -> None:
+def _return_none(*_: Any) -> None:
     return None

@@ -1,9 +1,9 @@
-"""The sparse system in parts that stay where they are, for systems too large for one worker.
+"""The sparse system partitioned over workers, for systems too large for one worker.
 
 Each part has the rows of the factor and the cliques of its samples: ``A = sum_a S_a A_a S_a^T``, where ``A_a`` acts on
-the samples of part a and on those beyond its border that they have for neighbours. A product takes the values at the
-border from the other parts, and gives back what it adds to them. The parts are made by tasks, and solved by gangs: one
-long task for each part runs the conjugate gradients of one machine on its own rows, with products and sums over all.
+the samples of part a and on its halo: their neighbors in other parts. A product receives the halo rows from the other
+parts, and sends back its contributions to them. Tasks build the parts, and task groups solve them: one long task per
+part runs the conjugate gradients of one machine on its rows, with products and sums over all parts.
 """
 
 from __future__ import annotations
@@ -19,88 +19,87 @@ from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import ONE
 from ldsu._utils.memory import GIB, require_memory
-from ldsu.dask.allocation import FILLED_SHARE, give_back_freed_memory
+from ldsu.dask.allocation import FILLED_SHARE, trim_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
-from ldsu.dask.gang import Peers, together
+from ldsu.dask.gang import Peers, run_group
 from ldsu.dask.pieces import Piece, outcome
 from ldsu.dask.recomputed import fingerprint, require_same
 from ldsu.dask.shards import Shards
 from ldsu.dask.sizes import HoldsArrays, bytes_held
 from ldsu.solvers import Settings, coarse_inverse_of, columns_of, conjugate_gradients
 
-# A solve takes memory for the process with its libraries, for the system, and for so many arrays of a row for each
-# sample, and for each sample beyond the border: those of conjugate gradients, of a product and of what is given;
-# letters that come, and those that go.
-PROCESS_BYTES, ARRAYS_OF_A_SOLVE, ARRAYS_AT_THE_BORDER = GIB // 2, 6, 5
-# Columns at a time are a multiple of this, with which the processor's registers are full.
-COLUMNS_TOGETHER = 4
-FEWEST_COLUMNS, MOST_COLUMNS = 4, 40
-# Of a worker's memory a part of the system takes this share at most, and so do the pieces that it is made of.
+# Memory of a solve: the process with its libraries, the system, and this many arrays with a row per sample
+# (conjugate gradients, products and input) and with a row per halo sample (received and sent messages).
+PROCESS_BYTES, SOLVE_ARRAYS, HALO_ARRAYS = GIB // 2, 6, 5
+# The number of columns of a solve is a multiple of this, to fill the registers of the processor.
+COLUMN_MULTIPLE = 4
+MIN_COLUMNS, MAX_COLUMNS = 4, 40
+# Maximum share of a worker's memory for a part of the system, and for the pieces it is built from.
 PART_SHARE = 0.3
-# Rows that are multiplied at a time: few enough for small temporary arrays, and not so few that threads would mostly
-# wait for each other between two of them.
-ROWS_AT_A_TIME = 100_000
+# Rows per block of a product: few enough for small temporary arrays, and enough that threads do not mostly wait for
+# each other between blocks.
+BLOCK_ROWS = 100_000
 
 
-class SomeRows(NamedTuple):
-    """Rows of a sparse array (k x (m + h)): columns of own samples, and those of samples beyond the border."""
+class SplitRows(NamedTuple):
+    """Rows of a sparse array (k x (m + h)), split into the columns of local samples and those of halo samples."""
 
-    own: Any  # (k, m)
-    which: np.ndarray  # (f,): rows that have any of these
-    far: Any  # (f, h)
+    local: Any  # (k, m)
+    halo_rows: np.ndarray  # (f,): rows with entries in halo columns
+    halo: Any  # (f, h)
 
     @classmethod
-    def of(cls, A: Any, m: int, scale: np.ndarray) -> SomeRows:
-        """Cut so, with columns multiplied by a scale (m + h,)."""
-        own, far = A[:, :m], A[:, m:]
-        own.data *= scale[own.indices]
-        far.data *= scale[m + far.indices]
-        which = np.flatnonzero(np.diff(far.indptr))
-        return cls(own, which, far[which])
+    def split(cls, A: Any, m: int, scale: np.ndarray) -> SplitRows:
+        """Split A at column m, with its columns multiplied by `scale` (m + h,)."""
+        local, halo = A[:, :m], A[:, m:]
+        local.data *= scale[local.indices]
+        halo.data *= scale[m + halo.indices]
+        halo_rows = np.flatnonzero(np.diff(halo.indptr))
+        return cls(local, halo_rows, halo[halo_rows])
 
-    def times(self, V: np.ndarray, V_far: np.ndarray) -> np.ndarray:
-        """The product with V (m x b) above V_far (h x b)."""
-        product: np.ndarray = self.own @ V
-        if self.which.size:
-            product[self.which] += self.far @ V_far
+    def matmul(self, V: np.ndarray, V_halo: np.ndarray) -> np.ndarray:
+        """The product with V (m x b) above V_halo (h x b)."""
+        product: np.ndarray = self.local @ V
+        if self.halo_rows.size:
+            product[self.halo_rows] += self.halo @ V_halo
         return product
 
-    def transposed_times(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The product of the transpose with U (k x b): rows of own samples (m x b), and of those beyond (h x b).
+    def transposed_matmul(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The product of the transpose with U (k x b): local rows (m x b) and halo rows (h x b).
 
-        By columns, without a transpose by rows: where samples that are near lie near each other in memory, adding to
-        their places is faster than to look for what they are made of.
+        By columns, without a transposed copy by rows: where close samples are close in memory, scattered additions are
+        faster than gathering.
         """
-        return self.own.T @ U, self.far.T @ U[self.which]
+        return self.local.T @ U, self.halo.T @ U[self.halo_rows]
 
 
 @dataclass(frozen=True)
 class Part(HoldsArrays):
-    """Samples of one part (m) and those beyond its border (h), and the system between them.
+    """The system between the samples of one part (m) and its halo samples (h).
 
     Attributes
     ----------
     G, L : sparse arrays of shape (m, m + h), (m + h, m + h)
         Rows of the factor, and ``eta lam`` times the Laplacian of its cliques. `scaled` multiplies the columns of G by
-        D^-1/2, and L from both sides, and makes `SomeRows` of them: one of G, and a list for the own rows of L.
-    L_beyond : SomeRows
-        Its other rows, of samples beyond the border.
+        D^-1/2, and L from both sides, and converts them to `SplitRows`: one for G, and a list for the local rows of L.
+    L_halo : SplitRows
+        Halo rows of L.
     labelled, codes : ndarrays of shape (l,)
         Labelled samples, and their classes.
     counts : ndarray of shape (l,)
-        eta times the size of the class.
+        eta times the class size.
     strength : float
         eta.
     groups : sparse array of shape (m, p)
         ``D^1/2`` times the indicator of the samples that share their nearest landmark.
     near : ndarray of shape (m,)
         Nearest landmarks.
-    takes : list of (int, slice)
-        Other parts, and which of the h samples beyond the border are theirs.
-    lends : list of (int, ndarray)
-        Other parts, and which of the m samples they have beyond their border.
+    recv_from : list of (int, slice)
+        Other parts, and which of the h halo samples they own.
+    send_to : list of (int, ndarray)
+        Other parts, and which of the m samples are in their halo.
     scale : ndarray of shape (m,)
-        ``D^-1/2``, ones at first.
+        ``D^-1/2``, initially ones.
     n_classes, n_groups : int
     """
 
@@ -114,56 +113,58 @@ class Part(HoldsArrays):
     scale: np.ndarray
     n_classes: int
     n_groups: int
-    L_beyond: Any = None
+    L_halo: Any = None
     groups: Any = None
-    takes: Sequence[tuple[int, slice]] = ()
-    lends: Sequence[tuple[int, np.ndarray]] = ()
+    recv_from: Sequence[tuple[int, slice]] = ()
+    send_to: Sequence[tuple[int, np.ndarray]] = ()
 
     @property
     def dtype(self) -> Any:
-        """Precision of the work."""
+        """Working precision."""
         return self.scale.dtype
 
     @property
-    def beyond(self) -> int:
-        """Samples beyond the border (h)."""
-        return self.takes[-1][1].stop if self.takes else 0
+    def n_halo(self) -> int:
+        """Number of halo samples (h)."""
+        return self.recv_from[-1][1].stop if self.recv_from else 0
 
 
-class Border(NamedTuple):
-    """What a part takes from each of the others: rows of theirs."""
+class Halo(NamedTuple):
+    """Halo of a part: its rows in each of the other parts."""
 
     rows: list[np.ndarray]
 
 
 def make_part(
     pieces: Sequence[Piece], firsts: np.ndarray, a: int, sizes: np.ndarray, settings: Settings, dtype: str, p: int
-) -> tuple[Part, Border, np.ndarray]:
-    """Part number a of the parts that start at `firsts`, its border, and its share of the diagonal (m + h,)."""
-    give_back_freed_memory()  # of the tasks before: this one needs much
+) -> tuple[Part, Halo, np.ndarray]:
+    """Part a of the parts that start at `firsts`, its halo, and its share of the diagonal (m + h,)."""
+    trim_freed_memory()  # of earlier tasks: this task needs much memory
     first, m = int(firsts[a]), int(firsts[a + 1] - firsts[a])
     near, codes = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("groups", "codes"))
 
     def outside(places: np.ndarray) -> np.ndarray:
         return np.unique(places[(places < first) | (places >= first + m)])
 
-    beyond = np.unique(np.concatenate([outside(some) for one in pieces for some in (one.factor.indices, one.members)]))
-    size = m + beyond.size
+    halo_places = np.unique(
+        np.concatenate([outside(some) for piece in pieces for some in (piece.factor.indices, piece.members)])
+    )
+    size = m + halo_places.size
 
     def numbered(places: np.ndarray) -> np.ndarray:
         inside = (places >= first) & (places < first + m)
-        return np.where(inside, places - first, m + np.searchsorted(beyond, places)).astype(np.int32)
+        return np.where(inside, places - first, m + np.searchsorted(halo_places, places)).astype(np.int32)
 
-    # Piece by piece: triplets of cliques take several times what they add up to.
+    # Piece by piece: triplets of cliques take several times the memory of their sum.
     starts = np.cumsum(np.concatenate([[0], *(np.diff(piece.factor.indptr) for piece in pieces)]))
     index = np.int32 if max(int(starts[-1]), size) <= np.iinfo(np.int32).max else np.int64
     values, columns = np.empty(starts[-1], dtype), np.empty(starts[-1], index)
     L, diagonal, filled = scipy.sparse.csr_array((size, size), dtype=dtype), np.zeros(size), 0
     for piece in pieces:
-        here = slice(filled, filled + piece.factor.nnz)
-        values[here], columns[here] = piece.factor.data, numbered(piece.factor.indices)
-        diagonal += np.bincount(columns[here], weights=values[here].astype(np.float64) ** 2, minlength=size)
-        filled = here.stop
+        block = slice(filled, filled + piece.factor.nnz)
+        values[block], columns[block] = piece.factor.data, numbered(piece.factor.indices)
+        diagonal += np.bincount(columns[block], weights=values[block].astype(np.float64) ** 2, minlength=size)
+        filled = block.stop
         members, k = numbered(piece.members), piece.members.shape[1]
         weights = (piece.weights * (settings.strength * settings.lam)).astype(dtype)
         rows, others = np.repeat(members, k, axis=1), np.tile(members, (1, k))
@@ -174,92 +175,92 @@ def make_part(
     labelled = np.flatnonzero(codes >= 0)
     counts = settings.strength * sizes[codes[labelled]]
     diagonal[labelled] += counts - settings.strength
-    cuts = np.searchsorted(beyond, firsts)
-    border = Border([beyond[cuts[b] : cuts[b + 1]] - firsts[b] for b in range(firsts.size - 1)])
+    cuts = np.searchsorted(halo_places, firsts)
+    halo = Halo([halo_places[cuts[b] : cuts[b + 1]] - firsts[b] for b in range(firsts.size - 1)])
     part = Part(
         G, L, labelled, codes[labelled], counts.astype(dtype), settings.strength, near, np.ones(m, dtype), sizes.size, p
     )
-    return part, border, diagonal
+    return part, halo, diagonal
 
 
 def without_features(piece: Piece) -> Piece:
-    """A piece that is smaller to send."""
+    """A piece without landmark features, which is smaller to send."""
     return replace(piece, P=np.empty((0, piece.P.shape[1]), piece.P.dtype))
 
 
-def scale_of(made: tuple[Part, Border, np.ndarray], given: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """``D^-1/2`` of a part's own samples, with what other parts add to the diagonal."""
-    part, _, diagonal = made
-    own = diagonal[: part.G.shape[0]].copy()
-    for rows, values in given:
-        own[rows] += values
-    return (1 / np.sqrt(own)).astype(part.dtype)
+def scale_of(built: tuple[Part, Halo, np.ndarray], received: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """``D^-1/2`` of the samples of a part, with the contributions of other parts to the diagonal."""
+    part, _, diagonal = built
+    total = diagonal[: part.G.shape[0]].copy()
+    for rows, values in received:
+        total[rows] += values
+    return (1 / np.sqrt(total)).astype(part.dtype)
 
 
-def border_of(made: tuple[Part, Border, np.ndarray]) -> Border:
-    """The border of a part."""
-    return made[1]
+def halo_of(built: tuple[Part, Halo, np.ndarray]) -> Halo:
+    """The halo of a part."""
+    return built[1]
 
 
-def border_with(border: Border, number: int, b: int) -> tuple[int, np.ndarray]:
-    """Its number, and which rows of part b a part has beyond its border."""
-    return number, border.rows[b]
+def halo_in(halo: Halo, number: int, b: int) -> tuple[int, np.ndarray]:
+    """The number of a part, and the rows of part b in its halo."""
+    return number, halo.rows[b]
 
 
-def diagonal_beyond(made: tuple[Part, Border, np.ndarray], b: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of part b, and what this part adds to their diagonal."""
-    part, border, diagonal = made
-    start = part.G.shape[0] + sum(rows.size for rows in border.rows[:b])
-    return border.rows[b], diagonal[start : start + border.rows[b].size]
+def halo_diagonal(built: tuple[Part, Halo, np.ndarray], b: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of part b, and the contribution of this part to their diagonal."""
+    part, halo, diagonal = built
+    start = part.G.shape[0] + sum(rows.size for rows in halo.rows[:b])
+    return halo.rows[b], diagonal[start : start + halo.rows[b].size]
 
 
 def scaled(
-    made: tuple[Part, Border, np.ndarray],
+    built: tuple[Part, Halo, np.ndarray],
     scale: np.ndarray,
-    beyond: Sequence[np.ndarray],
-    near: Sequence[np.ndarray],
-    lends: Sequence[tuple[int, np.ndarray]],
+    halo_scale: Sequence[np.ndarray],
+    halo_near: Sequence[np.ndarray],
+    send_to: Sequence[tuple[int, np.ndarray]],
     before: int,
 ) -> tuple[Part, np.ndarray, np.ndarray]:
     """A part with its system scaled, its share of the system between groups (p, p), and its groups' classes (c, p).
 
-    Other parts lend it the values at its border, which must be the one of which `before` is the fingerprint.
+    Other parts send the values of its halo, whose fingerprint must be `before`.
     """
-    give_back_freed_memory()
-    part, border, _ = made
-    require_same(border.rows, before)
-    every = np.concatenate([scale, *beyond])
+    trim_freed_memory()
+    part, halo, _ = built
+    require_same(halo.rows, before)
+    scales = np.concatenate([scale, *halo_scale])
     m, size = part.G.shape
-    group = np.concatenate([part.near, *near])
-    one_each = scipy.sparse.csr_array((np.ones_like(every), group, np.arange(size + 1)), shape=(size, part.n_groups))
-    # Scales cancel: it is the scaled system from both sides times the groups' columns, which are ``D^1/2 one_each``.
+    group = np.concatenate([part.near, *halo_near])
+    indicator = scipy.sparse.csr_array((np.ones_like(scales), group, np.arange(size + 1)), shape=(size, part.n_groups))
+    # Scales cancel: E is the scaled system times the group columns ``D^1/2 indicator`` from both sides.
     E = np.zeros((part.n_groups, part.n_groups))
     L_rows = []
-    for rows in gen_batches(m, ROWS_AT_A_TIME):
-        GC = (part.G[rows] @ one_each).astype(np.float64)
+    for rows in gen_batches(m, BLOCK_ROWS):
+        GC = (part.G[rows] @ indicator).astype(np.float64)
         E += (GC.T @ GC).toarray()
-    for rows in [*gen_batches(m, ROWS_AT_A_TIME), slice(m, size)]:
+    for rows in [*gen_batches(m, BLOCK_ROWS), slice(m, size)]:
         L = part.L[rows]
-        E += (one_each[rows].T @ (L @ one_each)).toarray()
-        L.data *= np.repeat(every[rows], np.diff(L.indptr))
-        L_rows.append(SomeRows.of(L, m, every))
-    own = part.near[part.labelled]
+        E += (indicator[rows].T @ (L @ indicator)).toarray()
+        L.data *= np.repeat(scales[rows], np.diff(L.indptr))
+        L_rows.append(SplitRows.split(L, m, scales))
+    labelled_near = part.near[part.labelled]
     E[np.arange(part.n_groups), np.arange(part.n_groups)] += np.bincount(
-        own, weights=part.counts.astype(np.float64), minlength=part.n_groups
+        labelled_near, weights=part.counts.astype(np.float64), minlength=part.n_groups
     )
     classes = np.zeros((part.n_classes, part.n_groups))
-    np.add.at(classes, (part.codes, own), 1.0)
-    ends = np.cumsum([0, *(rows.size for rows in border.rows)]).tolist()
-    takes = [(b, slice(*ends)) for b, ends in enumerate(pairwise(ends)) if ends[1] > ends[0]]
+    np.add.at(classes, (part.codes, labelled_near), 1.0)
+    ends = np.cumsum([0, *(rows.size for rows in halo.rows)]).tolist()
+    recv_from = [(b, slice(*ends)) for b, ends in enumerate(pairwise(ends)) if ends[1] > ends[0]]
     done = replace(
         part,
-        G=SomeRows.of(part.G, m, every),
+        G=SplitRows.split(part.G, m, scales),
         L=L_rows[:-1],
-        L_beyond=L_rows[-1],
+        L_halo=L_rows[-1],
         scale=scale,
-        groups=scipy.sparse.diags_array(1 / scale, format="csr") @ one_each[:m],
-        takes=takes,
-        lends=lends,
+        groups=scipy.sparse.diags_array(1 / scale, format="csr") @ indicator[:m],
+        recv_from=recv_from,
+        send_to=send_to,
     )
     return done, E, classes
 
@@ -271,58 +272,58 @@ def coarse(shares: Sequence[tuple[np.ndarray, np.ndarray]], strength: float, dty
 
 
 def share_of(done: tuple[Part, np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What a part adds to the system between groups."""
+    """Contribution of a part to the system between groups."""
     return done[1], done[2]
 
 
 def part_of(done: tuple[Part, np.ndarray, np.ndarray]) -> Part:
-    """The part alone."""
+    """The part without its share."""
     return done[0]
 
 
-def near_of(made: tuple[Part, Border, np.ndarray]) -> np.ndarray:
+def near_of(built: tuple[Part, Halo, np.ndarray]) -> np.ndarray:
     """Nearest landmarks of a part's samples."""
-    return made[0].near
+    return built[0].near
 
 
-def rows_for(values: np.ndarray, border: Border, b: int) -> np.ndarray:
-    """Values of part b that another part has at its border."""
-    return values[border.rows[b]]
+def halo_values(values: np.ndarray, halo: Halo, b: int) -> np.ndarray:
+    """Values of part b in the halo of another part."""
+    return values[halo.rows[b]]
 
 
-class PartsTogether:
-    """One part among its peers: ``D^-1/2 B D^-1/2``, its rows of products with it, and sums over all.
+class PartOperator:
+    """Rows of one part of products with ``D^-1/2 B D^-1/2``, and sums over all parts.
 
-    Arrays have the part's own rows.
+    Arrays have the rows of the part.
     """
 
     def __init__(self, part: Part, inverse: np.ndarray, peers: Peers) -> None:
         self.part, self.inverse, self.peers = part, inverse, peers
 
     def multiply(self, V: np.ndarray, whole: bool) -> np.ndarray:
-        """The system, or its graphs alone, times V (m x b)."""
+        """The system, or only its graphs, times V (m x b)."""
         part, peers = self.part, self.peers
-        for b, rows in part.lends:
-            peers.send(b, "border", V[rows])
-        V_far = np.empty((part.beyond, V.shape[1]), part.dtype)
-        for b, beyond in part.takes:
-            V_far[beyond] = peers.receive(b, "border")
+        for b, rows in part.send_to:
+            peers.send(b, "halo", V[rows])
+        V_halo = np.empty((part.n_halo, V.shape[1]), part.dtype)
+        for b, halo in part.recv_from:
+            V_halo[halo] = peers.receive(b, "halo")
         if whole:
-            Y, Y_far = part.G.transposed_times(part.G.times(V, V_far))
+            Y, Y_halo = part.G.transposed_matmul(part.G.matmul(V, V_halo))
         else:
-            Y, Y_far = np.zeros_like(V), np.zeros_like(V_far)
-        Y_far += part.L_beyond.times(V, V_far)
-        for b, beyond in part.takes:
-            peers.send(b, "back", Y_far[beyond])
-        for rows, L in zip(gen_batches(V.shape[0], ROWS_AT_A_TIME), part.L, strict=True):
-            Y[rows] += L.times(V, V_far)
+            Y, Y_halo = np.zeros_like(V), np.zeros_like(V_halo)
+        Y_halo += part.L_halo.matmul(V, V_halo)
+        for b, halo in part.recv_from:
+            peers.send(b, "back", Y_halo[halo])
+        for rows, L in zip(gen_batches(V.shape[0], BLOCK_ROWS), part.L, strict=True):
+            Y[rows] += L.matmul(V, V_halo)
         scale = part.scale[part.labelled, None]
         U = V[part.labelled] * scale
         classes = np.zeros((part.n_classes, V.shape[1]))
         np.add.at(classes, part.codes, U)
         sums = peers.total(classes)[part.codes].astype(part.dtype)
         Y[part.labelled] += scale * (part.counts[:, None] * U - part.dtype.type(part.strength) * sums)
-        for b, rows in part.lends:
+        for b, rows in part.send_to:
             Y[rows] += peers.receive(b, "back")
         return Y
 
@@ -331,18 +332,18 @@ class PartsTogether:
         return self.multiply(V, whole=True)
 
     def precondition(self, R: np.ndarray) -> np.ndarray:
-        """What the scaled diagonal cannot see, a correction of whole groups, added to the residual."""
+        """Add a correction of whole groups, which diagonal scaling does not cover, to the residual."""
         by_groups = self.peers.total(np.asarray(self.part.groups.T @ R, dtype=np.float64))
         correction: np.ndarray = self.part.groups @ (self.inverse @ by_groups).astype(R.dtype)
         correction += R
         return correction
 
     def inner_products(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """Of each column of A with that of B, over the rows of all parts."""
-        own = np.zeros(A.shape[1])
-        for rows in gen_batches(A.shape[0], ROWS_AT_A_TIME):  # few enough for single precision
-            own += np.einsum("ij,ij->j", A[rows], B[rows])
-        return self.peers.total(own).astype(A.dtype)
+        """Inner products of the columns of A and B, over the rows of all parts."""
+        sums = np.zeros(A.shape[1])
+        for rows in gen_batches(A.shape[0], BLOCK_ROWS):  # few enough for single precision
+            sums += np.einsum("ij,ij->j", A[rows], B[rows])
+        return self.peers.total(sums).astype(A.dtype)
 
 
 def solve_rows(
@@ -364,12 +365,12 @@ def solve_rows(
     V : ndarray of shape (m, b)
         ``D^1/2 P`` for some columns of P.
     rows, columns : ndarrays of int
-        Which of the part's rows are anchors, and which of the columns of E_A have their ones there.
+        Rows of the part that are anchors, and the columns of E_A with ones in these rows.
     width : int
-        Columns of E_A.
+        Number of columns of E_A.
     """
-    give_back_freed_memory()  # of the tasks before: this one is long, and needs all there is
-    system, scale = PartsTogether(part, inverse, peers), part.scale[:, None]
+    trim_freed_memory()  # of earlier tasks: this task is long and needs all available memory
+    system, scale = PartOperator(part, inverse, peers), part.scale[:, None]
 
     def right_hand_sides() -> np.ndarray:
         B = np.zeros((part.scale.size, width + V.shape[1]), dtype=part.dtype)
@@ -378,7 +379,7 @@ def solve_rows(
             B[:, width:] = system.multiply(V, whole=False)
         return B
 
-    # Made again when they are needed: for one array less there is room for more columns at a time.
+    # Recomputed when needed: one array less leaves memory for more columns at a time.
     X, iterations, residual = conjugate_gradients(
         system.apply, system.precondition, right_hand_sides, settings.tol, settings.max_iter, np, system.inner_products
     )
@@ -396,7 +397,7 @@ def unscaled_columns(part: Part, pieces: Sequence[np.ndarray], columns: slice) -
 
 
 def rows_between(solved: tuple[Sequence[np.ndarray], int, float], number: int, start: int, stop: int) -> np.ndarray:
-    """Rows of one of the arrays that were solved for, a copy: all of them would stay in memory with a few of them."""
+    """A copy of some rows of one of the solved arrays: a view would keep the whole array in memory."""
     return solved[0][number][start:stop].copy()
 
 
@@ -417,37 +418,40 @@ def build(
     dtype: str,
     cluster: Cluster,
 ) -> PartitionedSystem:
-    """Parts of the shards' pieces that belong together, their borders and scales; the lists of pieces are emptied."""
-    submit, every = cluster.submit, range(len(pieces))
-    where = cluster.places(len(pieces))
+    """Build the scaled parts from the pieces of their shards; the lists of pieces are emptied."""
+    submit, parts_range = cluster.submit, range(len(pieces))
+    workers = cluster.assign_workers(len(pieces))
     part_bytes = int(np.diff(firsts).max()) * row_bytes(settings, dtype)
-    cluster.make_room(PROCESS_BYTES + part_bytes)
-    made = [
-        submit("part", make_part, pieces[a], firsts, a, sizes, settings, dtype, n_groups, place=where[a]) for a in every
+    cluster.free_memory(PROCESS_BYTES + part_bytes)
+    built = [
+        submit("part", make_part, pieces[a], firsts, a, sizes, settings, dtype, n_groups, worker=workers[a])
+        for a in parts_range
     ]
-    borders = [submit("border", border_of, one) for one in made]
-    # Of each part, those from which it takes values, and those to which it lends.
-    found = cluster.collect(borders)
-    takes = [[b for b in every if border.rows[b].size] for border in found]
-    before = [fingerprint(border.rows) for border in found]
-    del found
-    lends = [[b for b in every if a in takes[b]] for a in every]
+    halos = [submit("halo", halo_of, part) for part in built]
+    # For each part, the parts it receives values from, and those it sends values to.
+    collected = cluster.collect(halos)
+    recv_from = [[b for b in parts_range if halo.rows[b].size] for halo in collected]
+    before = [fingerprint(halo.rows) for halo in collected]
+    del collected
+    send_to = [[b for b in parts_range if a in recv_from[b]] for a in parts_range]
     scales, done = [], []
-    for a in every:
-        given = [submit("back", diagonal_beyond, made[b], a) for b in lends[a]]
-        scales.append(submit("scale", scale_of, made[a], given))
-    near = [submit("near", near_of, one) for one in made]
+    for a in parts_range:
+        received = [submit("back", halo_diagonal, built[b], a) for b in send_to[a]]
+        scales.append(submit("scale", scale_of, built[a], received))
+    near = [submit("near", near_of, part) for part in built]
     cluster.wait([*scales, *near])
-    for some in pieces:
-        some.clear()  # nobody needs them any more
-    cluster.make_room(PROCESS_BYTES + part_bytes)
-    for a in every:
-        beyond = [[submit("border", rows_for, values[b], borders[a], b) for b in takes[a]] for values in (scales, near)]
-        lent = [submit("border", border_with, borders[b], b, a) for b in lends[a]]
-        done.append(submit("scaled", scaled, made[a], scales[a], *beyond, lent, before[a], place=where[a]))
-    del made  # each may be forgotten as soon as it is scaled
-    inverse = submit("coarse", coarse, [submit("share", share_of, one) for one in done], settings.strength, dtype)
-    parts = [submit("part", part_of, one) for one in done]
+    for pieces_of_part in pieces:
+        pieces_of_part.clear()  # release their memory
+    cluster.free_memory(PROCESS_BYTES + part_bytes)
+    for a in parts_range:
+        in_halo = [
+            [submit("halo", halo_values, values[b], halos[a], b) for b in recv_from[a]] for values in (scales, near)
+        ]
+        sent = [submit("halo", halo_in, halos[b], b, a) for b in send_to[a]]
+        done.append(submit("scaled", scaled, built[a], scales[a], *in_halo, sent, before[a], worker=workers[a]))
+    del built  # each part is released as soon as it is scaled
+    inverse = submit("coarse", coarse, [submit("share", share_of, part) for part in done], settings.strength, dtype)
+    parts = [submit("part", part_of, part) for part in done]
     cluster.wait([inverse, *parts])
     return PartitionedSystem(parts, inverse)
 
@@ -473,29 +477,29 @@ def solve(
     anchors : ndarray of int
         Places.
     q : int
-        Columns of P.
+        Number of columns of P.
     sizes : ndarray of shape (c,)
-        Labelled samples of each class.
+        Number of labelled samples per class.
     n_groups : int
-        Landmarks there are.
+        Number of landmarks.
     """
     submit = cluster.submit
-    pieces[:] = [submit("piece", without_features, one) for one in pieces]
+    pieces[:] = [submit("piece", without_features, piece) for piece in pieces]
     cluster.wait(pieces)
-    places_of = shards.directory.first_places
-    n, S = int(places_of[-1]), places_of.size - 1
+    first_places = shards.directory.first_places
+    n, S = int(first_places[-1]), first_places.size - 1
     threads = cluster.threads()
-    most = int(PART_SHARE * cluster.memory()) // row_bytes(settings, dtype)
-    count = min(S, -(-even_parts(n, most, threads) // threads) * threads)  # as many for each thread
+    max_rows = int(PART_SHARE * cluster.memory()) // row_bytes(settings, dtype)
+    count = min(S, -(-even_parts(n, max_rows, threads) // threads) * threads)  # equally many per thread
     cuts = np.round(np.linspace(0, S, count + 1)).astype(int)
-    firsts = places_of[cuts]
-    by_part = [range(a, b) for a, b in pairwise(cuts.tolist())]
-    pieces_of_parts = [[pieces[s] for s in some] for some in by_part]
+    firsts = first_places[cuts]
+    shards_of_parts = [range(a, b) for a, b in pairwise(cuts.tolist())]
+    pieces_of_parts = [[pieces[s] for s in part_shards] for part_shards in shards_of_parts]
     pieces.clear()
     system = build(pieces_of_parts, firsts, sizes, n_groups, settings, dtype, cluster)
     extents = np.array(cluster.collect([submit("size", extent, part) for part in system.parts]))
-    held, rows, beyond, at_border = (extents.max(axis=0) * -(-count // threads)).tolist()
-    column = column_bytes(rows, beyond, at_border, dtype)
+    held, rows, n_halo, n_halo_rows = (extents.max(axis=0) * -(-count // threads)).tolist()
+    column = column_bytes(rows, n_halo, n_halo_rows, dtype)
     width = columns_at_a_time(anchors.size + q, column, rows, held, cluster)
     blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
     outcomes = []
@@ -503,67 +507,67 @@ def solve(
     for block in gen_batches(anchors.size + q, width):
         first, second = columns_of(block, anchors.size)
         inputs, constants = [], []
-        for a, (part, some) in enumerate(zip(system.parts, by_part, strict=True)):
-            V = submit("columns", unscaled_columns, part, [P[s] for s in some], second)
+        for a, (part, part_shards) in enumerate(zip(system.parts, shards_of_parts, strict=True)):
+            V = submit("columns", unscaled_columns, part, [P[s] for s in part_shards], second)
             inputs.append([part, system.inverse, V])
-            which = np.flatnonzero(owner[first] == a)
-            constants.append((anchors[first][which] - firsts[a], which, first.stop - first.start, settings))
+            columns = np.flatnonzero(owner[first] == a)
+            constants.append((anchors[first][columns] - firsts[a], columns, first.stop - first.start, settings))
         cluster.wait([V for *_, V in inputs])
-        given = rows * np.dtype(dtype).itemsize  # is there already
-        cluster.make_room(PROCESS_BYTES + width * (column - given))
-        cluster.tell(f"columns {block.start + 1} to {block.stop} of {anchors.size + q}")
-        solved = together(cluster, "solve", solve_rows, inputs, constants)
-        for some, begin, one in zip(by_part, firsts[:-1], solved, strict=True):
-            for s in some:
-                between = int(places_of[s] - begin), int(places_of[s + 1] - begin)
+        input_bytes = rows * np.dtype(dtype).itemsize  # already in memory
+        cluster.free_memory(PROCESS_BYTES + width * (column - input_bytes))
+        cluster.show_progress(f"columns {block.start + 1} to {block.stop} of {anchors.size + q}")
+        solved = run_group(cluster, "solve", solve_rows, inputs, constants)
+        for part_shards, begin, result in zip(shards_of_parts, firsts[:-1], solved, strict=True):
+            for s in part_shards:
+                between = int(first_places[s] - begin), int(first_places[s + 1] - begin)
                 for number, blocks in enumerate(blocks_of):
-                    blocks[s].append(submit("rows", rows_between, one, number, *between))
-        outcomes += cluster.collect([submit("outcome", outcome, one) for one in solved])
-        # All so far: what was lost with a worker is solved again before the next, and not beside it.
+                    blocks[s].append(submit("rows", rows_between, result, number, *between))
+        outcomes += cluster.collect([submit("outcome", outcome, result) for result in solved])
+        # Wait for all blocks so far: results lost with a worker are solved again before the next block, not beside it.
         cluster.wait([*chain(*chain(*blocks_of))])
-        del inputs, V, solved, one
+        del inputs, V, solved, result
     joined = [[submit("columns", np.hstack, block) for block in blocks] for blocks in blocks_of]
     for blocks in joined:
         cluster.wait(blocks)
-    iterations, residual = (max(some) for some in zip(*outcomes, strict=True))
+    iterations, residual = (max(values) for values in zip(*outcomes, strict=True))
     return joined[0], joined[1], joined[2], int(iterations), float(residual)
 
 
 def columns_at_a_time(total: int, column: int, rows: int, held: int, cluster: Cluster) -> int:
-    """Right-hand sides, of so many in all, that are solved together, the last block smaller than others.
+    """Number of right-hand sides, of `total`, that are solved together; the last block may be smaller.
 
     Parameters
     ----------
     column : int
-        Bytes that each of them takes.
+        Bytes per right-hand side.
     rows, held : int
-        Rows of a thread, and bytes of its parts of the system.
+        Rows per thread, and bytes of its parts of the system.
     """
     memory = cluster.memory()
     held += PROCESS_BYTES
     require_memory(
-        held + FEWEST_COLUMNS * column,
-        f"To solve for {rows:,} rows a thread of a worker",
-        "Give workers more memory, or the cluster more of them.",
+        held + MIN_COLUMNS * column,
+        f"Solving for {rows:,} rows per thread of a worker",
+        "Give workers more memory, or add workers to the cluster.",
         memory,
     )
-    most = int(np.clip((FILLED_SHARE * memory - held) // column, FEWEST_COLUMNS, MOST_COLUMNS))
-    most -= most % COLUMNS_TOGETHER
-    even = -(-total // -(-total // most))
-    return -(-even // COLUMNS_TOGETHER) * COLUMNS_TOGETHER
+    max_columns = int(np.clip((FILLED_SHARE * memory - held) // column, MIN_COLUMNS, MAX_COLUMNS))
+    max_columns -= max_columns % COLUMN_MULTIPLE
+    even = -(-total // -(-total // max_columns))
+    return -(-even // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
 
 
-def column_bytes(rows: int, beyond: int, at_border: int, dtype: str) -> int:
-    """Bytes that a right-hand side takes while it is solved for, with so many rows, as `extent` has them."""
-    return (ARRAYS_OF_A_SOLVE * rows + ARRAYS_AT_THE_BORDER * beyond + at_border) * np.dtype(dtype).itemsize
+def column_bytes(rows: int, n_halo: int, n_halo_rows: int, dtype: str) -> int:
+    """Bytes per right-hand side during a solve, for the sizes that `extent` returns."""
+    return (SOLVE_ARRAYS * rows + HALO_ARRAYS * n_halo + n_halo_rows) * np.dtype(dtype).itemsize
 
 
 def extent(part: Part) -> tuple[int, int, int, int]:
-    """Bytes of a part, its samples, those beyond its border, and those whose rows of the factor reach beyond it."""
-    return bytes_held(part), part.scale.size, part.beyond, part.G.which.size
+    """Bytes of a part, its number of samples, of halo samples, and of rows of the factor with halo entries."""
+    return bytes_held(part), part.scale.size, part.n_halo, part.G.halo_rows.size
 
 
 def row_bytes(settings: Settings, dtype: str) -> int:
-    """Bytes that a row of a part takes: its entries of G, of G once more, and of L, each with its column."""
+    """Bytes per row of a part: its entries of G, of a copy of G, and of L, each with its column index."""
     entries = 2 * (settings.n_conditioning + 1) + settings.clique_size**2
     return entries * (np.dtype(dtype).itemsize + 4)

@@ -1,4 +1,4 @@
-"""What a shard adds to the sparse system: its samples' cliques, landmark features and rows of the factor."""
+"""Contribution of a shard to the sparse system: cliques, landmark features and rows of the factor of its samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ldsu.solvers import (
 
 @dataclass(frozen=True)
 class Landmarks(HoldsArrays):
-    """Points (p x d), and what makes kernel values at them features (p x q)."""
+    """Points (p x d), and the transform from kernel values at them to features (p x q)."""
 
     points: np.ndarray
     transform: np.ndarray
@@ -42,13 +42,13 @@ class Landmarks(HoldsArrays):
 
 @dataclass(frozen=True)
 class Labels(HoldsArrays):
-    """Labelled rows of X, ascending, and their classes' numbers."""
+    """Labelled rows of X, ascending, and their class codes."""
 
     rows: np.ndarray
     codes: np.ndarray
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """Class number of each of these rows, -1 where it has none."""
+        """Class code of each of these rows, -1 if unlabelled."""
         codes = np.full(rows.size, -1)
         if self.rows.size:
             at = np.minimum(np.searchsorted(self.rows, rows), self.rows.size - 1)
@@ -59,14 +59,14 @@ class Labels(HoldsArrays):
 
 @dataclass(frozen=True)
 class Piece(HoldsArrays):
-    """A shard's part of the system, columns and members by place.
+    """Part of the system of a shard; columns and members are places.
 
     Attributes
     ----------
     factor : sparse array of shape (m, n)
         Rows of G.
     members, weights : arrays of shape (m, k), (m, k, k)
-        Of the cliques; the weights in the units in which lam multiplies them.
+        Of the cliques; the weights in the units that lam multiplies.
     P : ndarray of shape (m, q)
         Landmark features.
     groups : ndarray of shape (m,)
@@ -94,7 +94,7 @@ def grams_of(shard: Shard, around: Neighborhood, clique_size: int) -> np.ndarray
 
 
 def scatter(grams: np.ndarray) -> float:
-    """Sum of the squared distances of samples from their clique's mean."""
+    """Sum of the squared distances of samples from the mean of their clique."""
     return float(np.trace(grams, axis1=1, axis2=2).sum())
 
 
@@ -114,7 +114,7 @@ def make_piece(
     labels: Labels,
     settings: Settings,
 ) -> Piece:
-    """The part of the system that belongs to a shard, of n samples in all."""
+    """The part of the system of a shard, of n samples in total."""
     m, k = len(shard.points), weights.shape[1]
     places = np.concatenate([np.arange(first_place, first_place + m), around.others])
     points = np.concatenate([shard.points, around.points])
@@ -124,7 +124,7 @@ def make_piece(
     rows, columns, values = residual_factor(points, P, sets, landmarks.gamma, settings.nugget, ONE)
     members = places[cliques(around.neighbors[:, : k - 1].astype(np.int64), ONE)]
     factor = ONE.sparse(rows, places[columns], values, (m, n))
-    # Copies: a view would keep the rows of the others in memory.
+    # Copies: a view would keep the rows of other shards in memory.
     return Piece(factor, members, weights * scale, P[:m].copy(), groups[:m].copy(), labels.of(shard.rows))
 
 
@@ -137,7 +137,7 @@ class WholeSystem(HoldsArrays):
 
 
 def join_pieces(pieces: Sequence[Piece], settings: Settings, dtype: str) -> WholeSystem:
-    """All parts of the system brought together."""
+    """Join all parts of the system."""
     factor = scipy.sparse.vstack([piece.factor for piece in pieces], format="coo")
     members, weights, P, groups, codes = (
         np.concatenate([getattr(piece, name) for piece in pieces])

@@ -1,8 +1,8 @@
-"""Results that are computed again after a worker died, where others rely on what they were.
+"""Check of results that are recomputed after a worker died, where other results depend on them.
 
-Dask computes again what a dead worker had. Sums may be rounded otherwise then, by another processor or where arrays
-lie otherwise in memory. What is near stays near, but what is chosen by it may change: the cell of a sample between two,
-one of two neighbours that are equally far. Results that fit only the same choice are compared with what they were.
+Dask recomputes the results of a dead worker. Rounding may then differ, on another processor or with another memory
+layout. Values stay close, but discrete choices based on them may change: the cell of a sample between two cells, or one
+of two equidistant neighbors. Results that are valid only for the same choice are compared with the previous ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ldsu.dask.cluster import ClusterError
 
 
 def fingerprint(arrays: Iterable[np.ndarray]) -> int:
-    """A number that tells whether arrays have changed."""
+    """Checksum of arrays."""
     number = 0
     for array in arrays:
         number = zlib.crc32(np.ascontiguousarray(array).data, number)
@@ -24,21 +24,21 @@ def fingerprint(arrays: Iterable[np.ndarray]) -> int:
 
 
 def require_same(arrays: Iterable[np.ndarray], before: int) -> None:
-    """See that arrays are those of which `before` is the fingerprint.
+    """Check that arrays have the fingerprint `before`.
 
     Raises
     ------
     ClusterError
-        If they are others.
+        If they differ.
     """
     if fingerprint(arrays) != before:
-        raise changed()
+        raise changed_data_error()
 
 
-def changed() -> ClusterError:
-    """What is said where results do not come back as they were."""
+def changed_data_error() -> ClusterError:
+    """The error for results that are recomputed differently."""
     return ClusterError(
-        "Samples that were lost with a worker are not the same, or not in the same order, now that they are read "
-        "again. Either what X is read or computed from has changed, or workers have different processors. Fit "
-        "again, on workers of one kind, from data that stay as they are."
+        "Samples that were lost with a worker are not the same, or not in the same order, after reading them again. "
+        "Either the source of X has changed, or workers have different processors. Fit again on identical workers, "
+        "from data that do not change."
     )

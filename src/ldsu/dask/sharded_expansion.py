@@ -1,8 +1,8 @@
-"""The feature map whose training samples lie on a cluster: new rows travel, the model stays.
+"""The feature map of training samples on a cluster: new rows are sent, the model stays in place.
 
-``features(x) = p(x)^T C + w(x)^T F_N`` as `LocalExpansion` has it. For a block of new rows each shard names its
-candidates, the nearest training samples N come to where the block is, the weights w are found there, and each shard
-adds up what its own samples contribute: of F nothing moves but sums.
+``features(x) = p(x)^T C + w(x)^T F_N`` as in `LocalExpansion`. For a block of new rows each shard returns its
+candidates, the nearest training samples N are sent to the worker of the block, which computes the weights w, and each
+shard sums the contributions of its samples: only sums of F are sent.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ldsu.dask.solver import SolvedShards
 from ldsu.neighbors import CellIndex, NeighborIndex
 from ldsu.solvers import LocalExpansion, conditional
 
-# New rows of the client that are sent together.
+# New rows of the client per batch.
 BATCH = 2**14
-# Share of a worker's memory that the neighbours of new rows may take, with all that is made of them.
-NEIGHBOURS_SHARE = 0.25
+# Share of a worker's memory for the neighbors of new rows, including temporary arrays.
+NEIGHBORS_SHARE = 0.25
 
 
 class Weights(NamedTuple):
-    """Features that the landmarks give (q x r), and the training samples (q x k) that add to them with weights."""
+    """Features from the landmarks (q x r), and places and weights (q x k) of the training samples that contribute."""
 
     features: np.ndarray
     places: np.ndarray
@@ -37,14 +37,14 @@ class Weights(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Some rows of a block, and the cells they fall into, which ascend."""
+    """Some rows of a block, and their cells (ascending)."""
 
     rows: np.ndarray
     cells: np.ndarray
 
 
-def near_together(block: np.ndarray, frame: Frame, directory: Directory, exact: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Order of a block's rows in which near ones are near each other, and the cells they fall into, in this order."""
+def sort_by_cell(block: np.ndarray, frame: Frame, directory: Directory, exact: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Order of the rows of a block by cell, and the sorted cells."""
     if exact:
         return np.arange(len(block)), np.zeros(len(block), dtype=np.int64)
     cells = search.cells_of(frame(block), directory)
@@ -53,38 +53,38 @@ def near_together(block: np.ndarray, frame: Frame, directory: Directory, exact: 
 
 
 def slice_of(block: np.ndarray, sorted_rows: tuple[np.ndarray, np.ndarray], number: int, count: int) -> Slice:
-    """One of so many slices of a block, of rows that share neighbours."""
-    order, cells = (np.array_split(some, count)[number] for some in sorted_rows)
+    """Slice `number` of `count` slices of a block, of rows that share neighbors."""
+    order, cells = (np.array_split(values, count)[number] for values in sorted_rows)
     return Slice(block[order], cells)
 
 
-def samples_of(some: Slice, frame: Frame) -> search.NewSamples:
+def samples_of(part: Slice, frame: Frame) -> search.NewSamples:
     """New rows as samples."""
-    return search.NewSamples(frame(some.rows))
+    return search.NewSamples(frame(part.rows))
 
 
-def query_of(some: Slice, new: search.NewSamples, directory: Directory, k: int, exact: bool) -> search.Query:
-    """New samples that seek neighbours."""
-    return search.new_query(new, some.cells, directory, k, exact)
+def query_of(part: Slice, new: search.NewSamples, directory: Directory, k: int, exact: bool) -> search.Query:
+    """Neighbor query of new samples."""
+    return search.new_query(new, part.cells, directory, k, exact)
 
 
 def merged(found: Sequence[search.Found], query: search.Query, k: int, exact: bool, directory: Directory) -> np.ndarray:
-    """Places of the best candidates of all shards."""
-    return search.merge(found, query.size, search.keep_of(k, exact, directory, own=False))
+    """Places of the best candidates over all shards."""
+    return search.merge(found, query.size, search.n_candidates(k, exact, directory, own=False))
 
 
-def asked_of(places: np.ndarray, directory: Directory) -> list[np.ndarray]:
-    """Places that are wanted of each shard."""
-    return search.wanted(places, None, 0, directory)
+def places_by_shard(places: np.ndarray, directory: Directory) -> list[np.ndarray]:
+    """Places split by shard."""
+    return search.remote_places(places, None, 0, directory)
 
 
 def weigh(
-    some: Slice,
+    part: Slice,
     samples: search.NewSamples,
     query: search.Query,
     places: np.ndarray,
-    asked: list[np.ndarray],
-    brought: Sequence[tuple[np.ndarray, np.ndarray]],
+    remote: list[np.ndarray],
+    fetched: Sequence[tuple[np.ndarray, np.ndarray]],
     landmarks: Landmarks,
     coefficients: np.ndarray,
     frame: Frame,
@@ -92,9 +92,9 @@ def weigh(
     nugget: float,
 ) -> Weights:
     """Weights of the nearest training samples, and features without them."""
-    block = some.rows
-    around = search.settle(query, samples, places, asked, brought, k)
-    dtype = np.result_type(block, around.points).name  # as `LocalExpansion` does
+    block = part.rows
+    around = search.rank_candidates(query, samples, places, remote, fetched, k)
+    dtype = np.result_type(block, around.points).name  # as in `LocalExpansion`
     new = frame(block, dtype)
     P_new, _ = landmarks.features(new)
     P = landmarks.features(around.points)[0]
@@ -112,41 +112,41 @@ def weigh(
 
 
 def contribution(weights: Weights, local: np.ndarray, t: int, directory: Directory) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that have some of N in shard number t, and ``w^T F_N`` over these: shapes (u,), (u, r)."""
+    """Rows with neighbors N in shard t, and ``w^T F_N`` over these: shapes (u,), (u, r)."""
     first, last = directory.first_places[t], directory.first_places[t + 1]
-    mine = (weights.places >= first) & (weights.places < last)
-    rows = np.flatnonzero(mine.any(axis=1))
+    in_shard = (weights.places >= first) & (weights.places < last)
+    rows = np.flatnonzero(in_shard.any(axis=1))
     added = np.empty((rows.size, local.shape[1]), dtype=weights.features.dtype)
 
     def fill(part: slice) -> None:
         at = rows[part]
-        some = np.where(mine[at], weights.weights[at], 0)
-        numbers = np.where(mine[at], weights.places[at] - first, 0)
-        added[part] = (some[:, None] @ local[numbers].astype(added.dtype))[:, 0]
+        selected = np.where(in_shard[at], weights.weights[at], 0)
+        numbers = np.where(in_shard[at], weights.places[at] - first, 0)
+        added[part] = (selected[:, None] @ local[numbers].astype(added.dtype))[:, 0]
 
     ONE.each(fill, rows.size, 2 * weights.places.shape[1] * local.shape[1] * 8)
     return rows, added
 
 
-def finished(weights: Weights, added: Sequence[tuple[np.ndarray, np.ndarray]], dtype: str) -> np.ndarray:
-    """Features of a slice."""
+def sum_contributions(weights: Weights, added: Sequence[tuple[np.ndarray, np.ndarray]], dtype: str) -> np.ndarray:
+    """Features of a slice: the sum of all contributions."""
     features = weights.features.copy()
     for rows, values in added:
         features[rows] += values
     return features.astype(dtype, copy=False)
 
 
-def in_given_order(sorted_rows: tuple[np.ndarray, np.ndarray], slices: Sequence[np.ndarray]) -> np.ndarray:
+def restore_order(sorted_rows: tuple[np.ndarray, np.ndarray], slices: Sequence[np.ndarray]) -> np.ndarray:
     """Features of a block from those of its slices."""
-    together = np.concatenate(slices)
-    features = np.empty_like(together)
-    features[sorted_rows[0]] = together
+    in_cell_order = np.concatenate(slices)
+    features = np.empty_like(in_cell_order)
+    features[sorted_rows[0]] = in_cell_order
     return features
 
 
 @dataclass(frozen=True)
 class ShardedExpansion:
-    """Features of new rows from a model that lies on a cluster.
+    """Features of new rows from a model on a cluster.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class ShardedExpansion:
     n_conditioning, nugget : int, float
         Of the local part.
     block_rows : int
-        Rows that a block is taken to have where nobody knows.
+        Assumed number of rows of blocks of unknown size.
     cluster : Cluster
     """
 
@@ -166,85 +166,91 @@ class ShardedExpansion:
 
     @property
     def n_features(self) -> int:
-        """Columns of the features."""
+        """Number of features."""
         return int(self.solved.coefficients.shape[1])
 
     def slices(self, lengths: Sequence[float]) -> list[int]:
-        """How many slices blocks of so many rows (NaN if unknown) are cut into."""
+        """Number of slices of each block, from their numbers of rows (NaN if unknown)."""
         rows = self.rows_at_a_time()
         return [max(1, int(-(-(self.block_rows if np.isnan(length) else length) // rows))) for length in lengths]
 
     def rows_at_a_time(self) -> int:
-        """New rows whose neighbours, all different, a worker has room for."""
+        """Number of new rows whose neighbors, if all different, fit into the memory of a worker."""
         directory = self.solved.shards.directory
-        kept = search.keep_of(self.n_conditioning + 1, self.solved.exact, directory, own=False)
+        n_kept = search.n_candidates(self.n_conditioning + 1, self.solved.exact, directory, own=False)
         points = self.solved.landmarks.points
-        # Points that come, points in one array, their features and what these are made of, and their scores and places.
+        # Received points, their concatenation, their features with temporary arrays, and their scores and places.
         width = 2 * (points.shape[1] + self.solved.coefficients.shape[0])
-        each = kept * (width * points.itemsize + 8 * 12)
-        return max(1, int(NEIGHBOURS_SHARE * self.cluster.memory()) // each)
+        row_bytes = n_kept * (width * points.itemsize + 8 * 12)
+        return max(1, int(NEIGHBORS_SHARE * self.cluster.memory()) // row_bytes)
 
     def tasks(self, block: Any, task: Callable[..., Any], dtype: str, count: int) -> Any:
-        """Features of a block of rows in so many slices, as tasks: ``task(name, function, *arguments)``."""
+        """Tasks, by ``task(name, function, *arguments)``, for the features of a block of rows in `count` slices."""
         solved = self.solved
-        order = task("order", near_together, block, solved.frame, solved.shards.directory_future, solved.exact)
+        order = task("order", sort_by_cell, block, solved.frame, solved.shards.directory_future, solved.exact)
         slices = [task("slice", slice_of, block, order, number, count) for number in range(count)]
-        features = [self._tasks_of_a_slice(one, task, dtype) for one in slices]
-        return task("features", in_given_order, order, features)
+        features = [self._slice_tasks(part, task, dtype) for part in slices]
+        return task("features", restore_order, order, features)
 
-    def _tasks_of_a_slice(self, some: Any, task: Callable[..., Any], dtype: str) -> Any:
+    def _slice_tasks(self, part: Any, task: Callable[..., Any], dtype: str) -> Any:
         solved, shards = self.solved, self.solved.shards
-        of, frame, exact = shards.directory_future, solved.frame, solved.exact
+        directory, frame, exact = shards.directory_future, solved.frame, solved.exact
         k = min(self.n_conditioning + 1, shards.directory.n)
-        samples = task("samples", samples_of, some, frame)
-        query = task("query", query_of, some, samples, of, k, exact)
+        samples = task("samples", samples_of, part, frame)
+        query = task("query", query_of, part, samples, directory, k, exact)
         found = [
-            task("search", search.find, query, samples, shard, t, of, k, exact)
+            task("search", search.find, query, samples, shard, t, directory, k, exact)
             for t, shard in enumerate(shards.futures)
         ]
-        places = task("merge", merged, found, query, k, exact, of)
-        asked = task("wanted", asked_of, places, of)
-        brought = [task("bring", search.points_at, shard, asked, t, of) for t, shard in enumerate(shards.futures)]
+        places = task("merge", merged, found, query, k, exact, directory)
+        remote = task("remote", places_by_shard, places, directory)
+        fetched = [
+            task("fetch", search.points_at, shard, remote, t, directory) for t, shard in enumerate(shards.futures)
+        ]
         weights = task(
             "weigh",
             weigh,
-            some,
+            part,
             samples,
             query,
             places,
-            asked,
-            brought,
+            remote,
+            fetched,
             solved.landmarks_future,
             solved.coefficients,
             frame,
             k,
             self.nugget,
         )
-        added = [task("contribution", contribution, weights, local, t, of) for t, local in enumerate(solved.local)]
-        return task("finished", finished, weights, added, dtype)
+        added = [
+            task("contribution", contribution, weights, local, t, directory) for t, local in enumerate(solved.local)
+        ]
+        return task("sum", sum_contributions, weights, added, dtype)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Features of rows that the client has."""
+        """Features of rows on the client."""
         blocks = [X[start : start + BATCH] for start in range(0, X.shape[0], BATCH)]
         submit, counts = self.cluster.submit, self.slices([len(block) for block in blocks])
-        with self.cluster.translated():
-            there = [self.cluster.give("rows", block) for block in blocks]  # sent once
+        with self.cluster.translate_errors():
+            sent = [self.cluster.put("rows", block) for block in blocks]  # sent once
             features = self.cluster.collect(
-                [self.tasks(block, submit, X.dtype.name, count) for block, count in zip(there, counts, strict=True)]
+                [self.tasks(block, submit, X.dtype.name, count) for block, count in zip(sent, counts, strict=True)]
             )
         return np.concatenate([np.empty((0, self.n_features), dtype=X.dtype), *features])
 
     def local(self, device: str) -> LocalExpansion:
-        """The same as one machine has it, all training samples on the client."""
+        """The local feature map, with all training samples on the client."""
         solved, gather = self.solved, self.cluster.collect
         directory = solved.shards.directory
-        points = np.concatenate(gather([self.cluster.submit("points", _points, one) for one in solved.shards.futures]))
+        points = np.concatenate(
+            gather([self.cluster.submit("points", _points, shard) for shard in solved.shards.futures])
+        )
         cells = None
         if not solved.exact:
             cells = CellIndex(
                 directory.cells.mean,
                 directory.cells.axes,
-                directory.cells.centres,
+                directory.cells.centers,
                 np.cumsum([0, *directory.sizes]),
                 np.arange(directory.n),
                 directory.cells.components(points),

@@ -1,7 +1,7 @@
-"""Samples sorted into shards, near ones together: each shard a run of cells, each cell whole in one shard.
+"""Samples sorted into shards: each shard is a range of neighboring cells, and no cell is split.
 
-The cells are those of `ldsu.neighbors`, with the same centers whatever the number of blocks or shards, so that a
-cluster finds the neighbors that one machine finds. A sample's place is its number in the order of the cells.
+The cells are those of `ldsu.neighbors`, with the same centers for any number of blocks or shards, so that a
+cluster finds the same neighbors as one machine. The place of a sample is its index in the order of the cells.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from ldsu.dask.blocks import Blocks, take
 from ldsu.dask.cluster import even_parts
-from ldsu.dask.recomputed import changed, fingerprint, require_same
+from ldsu.dask.recomputed import changed_data_error, fingerprint, require_same
 from ldsu.dask.sizes import HoldsArrays
 from ldsu.neighbors import (
-    cell_centres,
+    cell_centers,
     cell_means,
     cell_size,
-    nearest_centre,
+    nearest_center,
     principal_axes,
     project,
     rows_for_axes,
-    rows_for_centres,
+    rows_for_centers,
     sort_into_cells,
 )
 from ldsu.solvers import in_units
@@ -32,24 +32,24 @@ from ldsu.solvers import in_units
 
 @dataclass(frozen=True)
 class Frame:
-    """How rows as they came become samples: ``(X - origin) / unit`` in the precision of the work."""
+    """Conversion of input rows to samples: ``(X - origin) / unit`` in the working precision."""
 
     origin: np.ndarray
     unit: float
     dtype: str
 
     def __call__(self, X: np.ndarray, dtype: str | None = None) -> np.ndarray:
-        """Samples (n x d) of rows as they came."""
+        """Samples (n x d) of input rows."""
         return in_units(X, self.origin, self.unit, dtype or self.dtype)
 
 
 @dataclass(frozen=True)
 class Cells(HoldsArrays):
-    """Where samples belong: components of mean (d,) and axes (d, r), centres (C, r)."""
+    """Definition of the cells: mean (d,) and axes (d, r) of the components, and centers (C, r)."""
 
     mean: np.ndarray
     axes: np.ndarray
-    centres: np.ndarray
+    centers: np.ndarray
 
     def components(self, samples: np.ndarray) -> np.ndarray:
         """Components (n x r) of samples."""
@@ -57,20 +57,20 @@ class Cells(HoldsArrays):
 
     def of(self, samples: np.ndarray) -> np.ndarray:
         """Cell of each sample."""
-        return nearest_centre(self.components(samples), self.centres, 1)
+        return nearest_center(self.components(samples), self.centers, 1)
 
 
 @dataclass(frozen=True)
 class Shard(HoldsArrays):
-    """Samples of neighbouring cells.
+    """Samples of neighboring cells.
 
     Attributes
     ----------
     points : ndarray of shape (m, d)
     rows : ndarray of shape (m,)
-        Which row of X each of them is.
+        Their rows in X.
     starts : ndarray of shape (cells + 1,)
-        Where each cell starts among them.
+        Start of each cell among them.
     """
 
     points: np.ndarray
@@ -80,16 +80,16 @@ class Shard(HoldsArrays):
 
 @dataclass(frozen=True)
 class Directory(HoldsArrays):
-    """Which shard has what: S shards, C cells, n places.
+    """Cells and places of each shard: S shards, C cells, n places.
 
     Attributes
     ----------
     cells : Cells
-        With the cells' means for centres.
+        With the cell means as centers.
     sizes : ndarray of shape (C,)
-        Samples of each cell.
+        Number of samples per cell.
     first_cells, first_places : ndarrays of shape (S + 1,)
-        Of each shard.
+        First cell and first place of each shard.
     """
 
     cells: Cells
@@ -99,12 +99,12 @@ class Directory(HoldsArrays):
 
     @property
     def n(self) -> int:
-        """Samples there are."""
+        """Number of samples."""
         return int(self.first_places[-1])
 
     @property
     def n_shards(self) -> int:
-        """Shards there are."""
+        """Number of shards."""
         return self.first_cells.size - 1
 
     def owners(self, places: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ class Directory(HoldsArrays):
 
 @dataclass(frozen=True)
 class Shards:
-    """Shards on the cluster, and the directory, of which the client has a copy."""
+    """Shards on the cluster, and their directory, on the client and on the cluster."""
 
     futures: list[Any]
     directory: Directory
@@ -122,27 +122,27 @@ class Shards:
 
 
 def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
-    """Cells of all samples, and the samples of each run of cells brought together.
+    """Assign samples to cells, and gather the samples of each range of cells into a shard.
 
     Parameters
     ----------
     X : Blocks
-        Its futures are not needed afterwards.
+        Its futures are not used afterwards.
     frame : Frame
     row_bytes : int
-        Bytes that tasks will need for a row of a shard.
+        Memory of tasks per row of a shard.
     """
     cluster, n = X.cluster, X.shape[0]
     rng = np.random.default_rng(0)  # as in `cell_index`
     mean, axes = principal_axes(frame(X[rows_for_axes(n, rng)]))
-    axes_only = cluster.give("axes", Cells(mean, axes, np.empty((0, axes.shape[1]), dtype=np.float32)))
-    some = _components_at(X, frame, axes_only, rows_for_centres(n, rng))
-    centres = cluster.collect([cluster.submit("centres", _centres, some, n, rng)])[0]
-    cells = cluster.give("cells", Cells(mean, axes, centres))
+    axes_only = cluster.put("axes", Cells(mean, axes, np.empty((0, axes.shape[1]), dtype=np.float32)))
+    some = _components_at(X, frame, axes_only, rows_for_centers(n, rng))
+    centers = cluster.collect([cluster.submit("centers", _centers, some, n, rng)])[0]
+    cells = cluster.put("cells", Cells(mean, axes, centers))
     numbers = [cluster.submit("assign", _assign, block, frame, cells) for block in X.futures]
-    counts = np.sum(cluster.collect([cluster.submit("count", _count, one, cells) for one in numbers]), axis=0)
-    wanted = even_parts(n, cluster.rows_of_a_part(row_bytes), 2 * cluster.threads())
-    first_cells = _cut(counts, wanted)
+    counts = np.sum(cluster.collect([cluster.submit("count", _count, block, cells) for block in numbers]), axis=0)
+    n_shards = even_parts(n, cluster.rows_per_part(row_bytes), 2 * cluster.threads())
+    first_cells = _cut(counts, n_shards)
     split = [
         cluster.submit("split", _split, block, frame, number, int(start), first_cells)
         for block, number, start in zip(X.futures, numbers, X.starts, strict=False)
@@ -152,21 +152,21 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
         parts = [cluster.submit("part", _part, pieces, s) for pieces in split]
         joined.append(cluster.submit("join", _join, parts, cells, int(first_cells[s]), cell_size(n)))
     cluster.wait(joined)
-    del split, numbers, parts  # the workers may forget them
+    del split, numbers, parts  # workers may release them
     summaries = cluster.collect([cluster.submit("summary", summarize, shard, cells) for shard in joined])
     if sum_up(summaries) != every_row_once(n):
-        raise changed()
+        raise changed_data_error()
     directory = _directory(summaries, mean, axes)
     shards = [
         cluster.submit("shard", same_shard, shard, summary.fingerprint)
         for shard, summary in zip(joined, summaries, strict=True)
     ]
     cluster.wait(shards)
-    return Shards(shards, directory, cluster.give("directory", directory))
+    return Shards(shards, directory, cluster.put("directory", directory))
 
 
 def _components_at(X: Blocks, frame: Frame, cells: Any, rows: np.ndarray) -> list[Any]:
-    """Components of some rows (ascending), as futures of parts."""
+    """Futures of the components of some rows (ascending), by block."""
     cuts = np.searchsorted(rows, X.starts)
     return [
         X.cluster.submit("sample", _sample, block, rows[a:b] - start, frame, cells)
@@ -179,8 +179,8 @@ def _sample(block: np.ndarray, rows: np.ndarray, frame: Frame, cells: Cells) -> 
     return cells.components(frame(take(block, rows)))
 
 
-def _centres(some: Sequence[np.ndarray], n: int, rng: np.random.Generator) -> np.ndarray:
-    return cell_centres(np.concatenate(some), n, rng, 1)
+def _centers(some: Sequence[np.ndarray], n: int, rng: np.random.Generator) -> np.ndarray:
+    return cell_centers(np.concatenate(some), n, rng, 1)
 
 
 def _assign(block: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
@@ -188,13 +188,13 @@ def _assign(block: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
 
 
 def _count(numbers: np.ndarray, cells: Cells) -> np.ndarray:
-    return np.bincount(numbers, minlength=cells.centres.shape[0])
+    return np.bincount(numbers, minlength=cells.centers.shape[0])
 
 
 def _cut(counts: np.ndarray, parts: int) -> np.ndarray:
-    """First cell of each part, where cells with so many samples are cut into parts of equal size, and the end.
+    """First cell of each part, and the end, for parts with about equal numbers of samples.
 
-    Every part has samples: the last cells may be empty.
+    No part is empty, even if the last cells are.
     """
     before = np.cumsum(counts) - counts
     total = int(counts.sum())
@@ -222,14 +222,14 @@ def _join(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cells: Cel
 
 
 class Summary(NamedTuple):
-    """Of a shard.
+    """Summary of a shard.
 
     Attributes
     ----------
     sizes, means : ndarrays of shape (cells,), (cells, r)
-        Samples of each of its cells, and the cells' means.
+        Number of samples and mean of each of its cells.
     rows : tuple of int
-        Count, sum and sum of squares of the rows it has.
+        Count, sum and sum of squares of its rows.
     fingerprint : int
     """
 
@@ -239,12 +239,12 @@ class Summary(NamedTuple):
     fingerprint: int
 
 
-# Sums of rows are kept to so many bits.
+# Sums of rows are computed modulo this.
 MODULUS = 2**64
 
 
 def summarize(shard: Shard, cells: Cells) -> Summary:
-    """What the directory needs of a shard, and what tells whether it is the same again."""
+    """Summary of a shard for the directory, with a fingerprint to detect changes."""
     means = cell_means(cells.components(shard.points), shard.starts)
     rows = shard.rows.astype(np.uint64)
     sums = rows.size, int(rows.sum()), int((rows * rows).sum())
@@ -252,25 +252,25 @@ def summarize(shard: Shard, cells: Cells) -> Summary:
 
 
 def arrays_of(shard: Shard) -> tuple[np.ndarray, ...]:
-    """All of them."""
+    """All arrays of a shard."""
     return shard.points, shard.rows, shard.starts
 
 
 def sum_up(summaries: Sequence[Summary]) -> tuple[int, ...]:
     """Count, sum and sum of squares of the rows of all shards."""
-    return tuple(sum(some) % MODULUS for some in zip(*(one.rows for one in summaries), strict=True))
+    return tuple(sum(values) % MODULUS for values in zip(*(summary.rows for summary in summaries), strict=True))
 
 
 def every_row_once(n: int) -> tuple[int, ...]:
-    """The same of the rows from 0 to n - 1.
+    """`sum_up` of the rows from 0 to n - 1.
 
-    Where a block is read again while it is sorted into shards, a row that changes sides is in two shards or in none.
+    If a block is read again while it is sorted into shards, a row that changes its shard is in two shards or in none.
     """
     return n, n * (n - 1) // 2 % MODULUS, n * (n - 1) * (2 * n - 1) // 6 % MODULUS
 
 
 def same_shard(shard: Shard, before: int) -> Shard:
-    """A shard, if it is the one that places were given to: results that others have made of it fit no other."""
+    """Return a shard after checking that it has not changed: results that depend on it are valid for no other."""
     require_same(arrays_of(shard), before)
     return shard
 

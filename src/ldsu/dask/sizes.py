@@ -1,4 +1,4 @@
-"""How large results are: Dask asks for it to decide where tasks run and what is spilled to disk."""
+"""Sizes of results, which Dask uses to schedule tasks and to spill to disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import scipy.sparse
 
 
 class HoldsArrays:
-    """A dataclass whose size, for `sys.getsizeof` and so for Dask, is that of what it holds."""
+    """A dataclass whose size, for `sys.getsizeof` and hence for Dask, includes its arrays."""
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + bytes_held(self)
 
 
 def bytes_held(value: Any) -> int:
-    """Bytes of the arrays in a value, in sequences and dataclasses of such."""
+    """Bytes of the arrays in a value, including nested sequences and dataclasses."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if scipy.sparse.issparse(value):

@@ -1,4 +1,4 @@
-"""Public data sets: loaded from disk or downloaded, checked, and preprocessed by name."""
+"""Public data sets, loaded by name: read from disk or downloaded, checked, and preprocessed."""
 
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo
 from ldsu.datasets._registry import Dataset, cache_folder, load

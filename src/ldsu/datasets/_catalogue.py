@@ -1,4 +1,4 @@
-"""Which data sets there are, in which files they are published, and what is known of each."""
+"""Catalogue of the data sets: published files and metadata."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Form:
     Attributes
     ----------
     files : tuple of Remote
-        All of these make the set.
+        All files of the data set.
     read : callable
-        Reads them, given their paths.
+        Reads the files from their paths.
     variant : str
-        Why its samples may differ from the known ones; empty where a download has to match them.
+        Why its samples may differ from the reference copy; empty if a download must match it.
     """
 
     files: tuple[Remote, ...]
@@ -36,7 +36,7 @@ class Form:
     variant: str = ""
 
     def find(self, folder: Path) -> list[Path] | None:
-        """Where the files are in a folder, or None if one is missing. Case does not matter, nor does compression."""
+        """Paths of the files in a folder, or None if one is missing; ignores case and compression."""
         if not folder.is_dir():
             return None if self.files else []
         present = {path.name.lower() + "/" * path.is_dir(): path for path in folder.iterdir()}
@@ -53,31 +53,30 @@ def _names(file: Remote) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set before it is loaded.
+    """Metadata of a data set.
 
     Attributes
     ----------
     name, title, description : str
-        For people.
+        For display.
     class_sizes : tuple of int
-        Samples of each class, as published.
+        Number of samples per class, as published.
     forms : tuple of Form
-        Files it is read from, the preferred first.
+        Forms it can be read from, in order of preference.
     preprocessings : tuple of str
-        Names in `PREPROCESSINGS` that make sense for it; the first is the default.
+        Suitable names in `PREPROCESSINGS`; the first is the default.
     citation, licence, source : str
-        Whom to cite, what is known of the rights, the publisher's page.
+        Citation, known licence, and page of the publisher.
     sha256 : tuple of str
         Of the bytes of X (or of the documents) and y, as first read, in `dtype`.
     dtype : str
         Of X as first read.
     classes : tuple of str
-        Names of the classes, in the order of `class_sizes`. If empty, their numbers are the names, and their order is
-        not known.
+        Class names, in the order of `class_sizes`. If empty, their numbers are the names, and their order is unknown.
     scale : tuple of float or None
-        Range of the values, to which other scalings (0 to 1, 0 to 255, -1 to 1) are brought.
+        Range of the values, to which other ranges (0 to 1, 0 to 255, -1 to 1) are converted.
     resize_to : tuple of int or None
-        Image shape that every preprocessing but "none" begins with.
+        Image shape for every preprocessing except "none".
     """
 
     name: str
@@ -162,7 +161,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 Form(
                     (Remote("usps.bz2", (f"{_LIBSVM}/usps.bz2",)), Remote("usps.t.bz2", (f"{_LIBSVM}/usps.t.bz2",))),
                     formats.read_libsvm_pairs,
-                    variant="LIBSVM's copy may be rounded otherwise",
+                    variant="the copy of LIBSVM may be rounded differently",
                 ),
             ),
             preprocessings=("none",),
@@ -228,7 +227,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 Form(
                     (Remote("umist_cropped.mat", ("https://cs.nyu.edu/~roweis/data/umist_cropped.mat",)),),
                     partial(formats.read_mat, image_shape=(28, 23)),
-                    variant="its images are shrunk from 112 x 92 here",
+                    variant="its images are resized from 112 x 92",
                 ),
             ),
             preprocessings=("distinct", "none"),
@@ -291,7 +290,7 @@ DATASETS: dict[str, DatasetInfo] = {
             title="the PhysioNet Challenge 2012",
             description=(
                 "Events of the first 48 hours of ICU stays, and whether the patient died in hospital: documents "
-                "instead of samples. Stands in for the clinical notes of MIMIC II: numbers, not text."
+                "instead of samples. A substitute for the clinical notes of MIMIC II: numbers, not text."
             ),
             class_sizes=(3446, 554),
             forms=(
@@ -424,7 +423,7 @@ DATASETS: dict[str, DatasetInfo] = {
         DatasetInfo(
             name="digits",
             title="the digits of scikit-learn",
-            description="Handwritten digits, 8 x 8 pixels; come with scikit-learn.",
+            description="Handwritten digits, 8 x 8 pixels; included in scikit-learn.",
             class_sizes=(178, 182, 177, 183, 181, 182, 181, 179, 174, 180),
             forms=(Form((), _read_digits),),
             preprocessings=("none",),

@@ -17,7 +17,7 @@ import numpy as np
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo, Form
 from ldsu.datasets.bags import Documents
 from ldsu.datasets.download import DownloadError, fetch
-from ldsu.datasets.formats import Arrays, DatasetError, DatasetWarning, whole_labels
+from ldsu.datasets.formats import Arrays, DatasetError, DatasetWarning, integer_labels
 from ldsu.datasets.preprocessing import PREPROCESSINGS, resize
 
 REASON_LENGTH = 300  # an error may quote a whole file
@@ -32,7 +32,7 @@ class Dataset:
     name : str
         Its name in `DATASETS`.
     X : ndarray of float64, shape (n, d)
-        Samples, preprocessed; of shape (n, 0) where there are documents instead.
+        Preprocessed samples; of shape (n, 0) if there are documents instead.
     y : ndarray of int64, shape (n,)
         Labels 0 .. c-1.
     classes : tuple of str
@@ -40,15 +40,15 @@ class Dataset:
     image_shape : tuple of int or None
         ``X[i].reshape(image_shape)`` is an upright image.
     preprocessing : str
-        The step that was applied.
+        The applied preprocessing.
     description, source : str
-        What it is, and where it comes from.
+        Description and source.
     documents : Events, Notes or None
         For `bag_of_words`, which makes X for one split.
     is_test : ndarray of bool, shape (n,), or None
-        The publisher's own test rows, where there are some.
+        The published test rows, if any.
     notes : tuple of str
-        What the reader had to say: values unlike the usual source's, bad rows.
+        Notes of the reader: values that differ from the reference copy, invalid rows.
     """
 
     name: str
@@ -65,10 +65,10 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content: equal where two results rest on the same data.
+        """SHA-256 of the content: equal if two results use the same data.
 
-        `load` takes it of the values as first read and the name of the preprocessing, because what a step computes may
-        differ in the last bit between machines. Any other data set is known by its own X, y and documents.
+        `load` computes it from the values as first read and the name of the preprocessing, because the results of a
+        step may differ in the last bit between machines. For other data sets it is computed from X, y and documents.
         """
         return _fingerprint(content_sha256(self.X, self.y, self.documents), self.X.shape)
 
@@ -83,26 +83,26 @@ def load(
     name : str
         One of `DATASETS`.
     preprocessing : str or None, default=None
-        One of ``DATASETS[name].preprocessings``; None takes the first.
+        One of ``DATASETS[name].preprocessings``; None uses the first.
     data_dir : path or None, default=None
-        Folder to look in first, for any of the files that the data set is published in.
+        Folder that is searched first for any of the published files.
     download : bool, default=True
-        Whether to download what is found nowhere. It goes to the cache, `cache_folder`.
+        Whether to download missing files to `cache_folder`.
 
     Returns
     -------
     dataset : Dataset
-        Samples (or documents), labels and where they come from.
+        Samples (or documents), labels and their source.
 
     Raises
     ------
     DatasetError
-        If the files are found nowhere, damaged, another data set's, or a download with other content than is known.
+        If the files are not found, are damaged, belong to another data set, or a download has unexpected content.
 
     Warns
     -----
     DatasetWarning
-        If the labels are as published but the values are not those of the usual source.
+        If the labels are as published but the values differ from the reference copy.
 
     Examples
     --------
@@ -111,11 +111,11 @@ def load(
     ((1797, 64), (8, 8), ('0', '1', '2'))
     """
     if name not in DATASETS:
-        raise ValueError(f"There is no data set {name!r}. There are {', '.join(DATASETS)}.")
+        raise ValueError(f"There is no data set {name!r}. Available: {', '.join(DATASETS)}.")
     info = DATASETS[name]
     preprocessing = preprocessing or info.preprocessings[0]
     if preprocessing not in info.preprocessings:
-        raise ValueError(f"{name} has no preprocessing {preprocessing!r}. It has {', '.join(info.preprocessings)}.")
+        raise ValueError(f"{name} has no preprocessing {preprocessing!r}. Available: {', '.join(info.preprocessings)}.")
     arrays, content, notes = _read(info, data_dir, download)
     for note in notes:
         warnings.warn(note, DatasetWarning, stacklevel=2)
@@ -143,7 +143,7 @@ def load(
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: ``LDSU_CACHE``, or ``ldsu`` in the user's cache folder of this platform."""
+    """Folder of downloads: ``LDSU_CACHE``, or ``ldsu`` in the user cache folder of the platform."""
     if chosen := os.environ.get("LDSU_CACHE"):
         return Path(chosen)
     if sys.platform == "win32":
@@ -160,9 +160,9 @@ Found = tuple[Arrays, Content, tuple[str, ...]]
 
 
 def _read(info: DatasetInfo, data_dir: str | Path | None, download: bool) -> Found:
-    """Arrays, their checksums, and what there is to say of them."""
+    """Arrays, their checksums, and notes on them."""
     if data_dir is not None and not Path(data_dir).is_dir():
-        raise DatasetError(f"data_dir is {str(data_dir)!r}, which is not a folder.")
+        raise DatasetError(f"data_dir={str(data_dir)!r} is not a folder.")
     folders = [Path(folder) for folder in (data_dir, os.environ.get("LDSU_DATA"), cache_folder()) if folder]
     for folder in folders:
         for form in info.forms:
@@ -170,17 +170,19 @@ def _read(info: DatasetInfo, data_dir: str | Path | None, download: bool) -> Fou
             if paths is not None:
                 return _read_form(info, form, paths)
     if not download:
-        looked = ", ".join(map(str, folders))
-        raise DatasetError(f"{info.title} was not found in {looked}. Put {_wanted(info)} there, or allow the download.")
+        searched = ", ".join(map(str, folders))
+        raise DatasetError(
+            f"{info.title} was not found in {searched}. Put {_files(info)} there, or allow the download."
+        )
     return _download(info, cache_folder())
 
 
-def _wanted(info: DatasetInfo) -> str:
+def _files(info: DatasetInfo) -> str:
     return " or ".join(" and ".join(file.name for file in form.files) for form in info.forms)
 
 
 def _download(info: DatasetInfo, folder: Path) -> Found:
-    """Try the forms that have an address, until one can be fetched, read and recognised."""
+    """Try the forms that have an address, until one can be downloaded, read and verified."""
     failures: list[str] = []
     for form in info.forms:
         if all(file.urls for file in form.files):
@@ -188,11 +190,11 @@ def _download(info: DatasetInfo, folder: Path) -> Found:
                 return _download_form(info, form, folder)
             except DownloadError as error:
                 failures += error.failures
-    raise DownloadError.of(info.title, failures, _wanted(info), folder)
+    raise DownloadError.of(info.title, failures, _files(info), folder)
 
 
 def _download_form(info: DatasetInfo, form: Form, folder: Path) -> Found:
-    """Fetch, read and check files. Those without a checksum stay only if what was read is right."""
+    """Download, read and check files. Files without a checksum are kept only if their content is valid."""
     fetched: list[tuple[Path, bool]] = []
     try:
         for file in form.files:
@@ -202,75 +204,75 @@ def _download_form(info: DatasetInfo, form: Form, folder: Path) -> Found:
             if not _is_trusted(info, form, content):
                 raise DatasetError(notes[0])
         except DatasetError as error:
-            failure = f"{form.files[0].urls[0]} gave what is of no use ({error})"
-            raise DownloadError.of(info.title, [failure], _wanted(info), folder) from error
+            failure = f"{form.files[0].urls[0]} returned invalid content ({error})"
+            raise DownloadError.of(info.title, [failure], _files(info), folder) from error
         return arrays, content, notes
     except BaseException:
         for (path, is_new), file in zip(fetched, form.files, strict=False):
-            if is_new and file.sha256 is None:  # what was there before is the user's
+            if is_new and file.sha256 is None:  # keep files that existed before
                 path.unlink(missing_ok=True)
         raise
 
 
 def _is_trusted(info: DatasetInfo, form: Form, content: Content) -> bool:
-    """Whether a download has the known content, or other samples for a known reason, or files with their checksum."""
+    """Whether a download has the expected content, is a known variant, or has files with valid checksums."""
     expected = info.sha256[1:] if form.variant else info.sha256
     return not all(info.sha256) or content[-len(expected) :] == expected or all(file.sha256 for file in form.files)
 
 
 def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
-    where = " and ".join(map(str, paths))
+    names = " and ".join(map(str, paths))
     try:
         arrays = _checked(form.read(*paths), info)
-    except Exception as error:  # nobody knows all that damaged files make numpy, scipy and the standard library raise
+    except Exception as error:  # damaged files raise various errors in numpy, scipy and the standard library
         reason = _reason(error)
-        raise DatasetError(f"{where} cannot be read as {info.title}: {reason}. Replace or remove the file.") from error
-    if difference := _other_classes(arrays, info):
-        raise DatasetError(f"{where} is not {info.title}: {difference}. Replace or remove the file.")
+        raise DatasetError(f"{names} cannot be read as {info.title}: {reason}. Replace or remove the file.") from error
+    if difference := _class_difference(arrays, info):
+        raise DatasetError(f"{names} is not {info.title}: {difference}. Replace or remove the file.")
     content = content_sha256(arrays.X, arrays.y, arrays.documents)
     if not all(info.sha256) or content == info.sha256:
         return arrays, content, ()
-    has = f"{where} has the class sizes of {info.title}, but other values or another order"
-    why = f" ({form.variant})" if form.variant else ""
-    return arrays, content, (f"{has} than the copy that the documented figures rest on{why}.",)
+    note = f"{names} has the class sizes of {info.title}, but other values or another order than the reference copy"
+    variant = f" ({form.variant})" if form.variant else ""
+    return arrays, content, (f"{note}{variant}.",)
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, in a line that is not too long."""
+    """The message of an error in one line of limited length."""
     text = f"the entry {error} is missing or unknown" if isinstance(error, KeyError) else str(error)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
     return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."
 
 
 def _checked(arrays: Arrays, info: DatasetInfo) -> Arrays:
-    """Arrays in the usual form; a ValueError says what is wrong with them."""
+    """Arrays in canonical form; raises a ValueError if they are invalid."""
     X, shape = arrays.X, arrays.image_shape
     if arrays.documents is None:
         X = np.asarray(X)
         if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind not in "biuf":
-            raise ValueError(f"its samples are an array of shape {X.shape} and type {X.dtype}, not a table of numbers")
+            raise ValueError(f"its samples are an array of shape {X.shape} and type {X.dtype}, not a matrix of numbers")
         X = _as_published(X, info)
         if not np.isfinite(X).all():
             raise ValueError("its samples are not all finite numbers")
     if shape is not None and (len(shape) != 2 or min(shape) < 1 or math.prod(shape) != X.shape[1]):
-        raise ValueError(f"its images have the shape {shape}, and its samples {X.shape[1]} values")
+        raise ValueError(f"its images have shape {shape}, but its samples have {X.shape[1]} values")
     if shape is None and info.resize_to:
         raise ValueError("the shape of its images is missing")
     is_test = None if arrays.is_test is None else np.asarray(arrays.is_test, dtype=bool)
     if is_test is not None and is_test.shape != (len(X),):
-        raise ValueError(f"it marks test rows in an array of shape {is_test.shape}, and has {len(X)} samples")
-    return replace(arrays, X=X, y=whole_labels(arrays.y), is_test=is_test)
+        raise ValueError(f"is_test has shape {is_test.shape}, but there are {len(X)} samples")
+    return replace(arrays, X=X, y=integer_labels(arrays.y), is_test=is_test)
 
 
-def _other_classes(arrays: Arrays, info: DatasetInfo) -> str:
-    """How the classes differ from the published ones; their order counts where they have names."""
+def _class_difference(arrays: Arrays, info: DatasetInfo) -> str:
+    """How the classes differ from the published ones; their order matters if they have names."""
     n, n_classes = info.n_samples, len(info.class_sizes)
     labels, sizes = np.unique(arrays.y, return_counts=True)
     if not len(arrays.X) == len(arrays.y) == n or labels.size != n_classes:
         found = f"{len(arrays.X)} samples and {len(arrays.y)} labels of {labels.size} classes"
         return f"it has {found}, not {n} of {n_classes} as published"
     if labels[0] != 0 or labels[-1] != n_classes - 1:
-        return f"its labels run from {labels[0]} to {labels[-1]}, not from 0 to {n_classes - 1}"
+        return f"its labels range from {labels[0]} to {labels[-1]}, not from 0 to {n_classes - 1}"
     if not info.classes:
         same = sorted(sizes) == sorted(info.class_sizes)
         return "" if same else "its classes have other sizes than published"
@@ -296,7 +298,7 @@ def _fingerprint(content: Content, *more: Any) -> str:
 
 
 def _as_published(X: np.ndarray, info: DatasetInfo) -> np.ndarray:
-    """Bring values to the usual scale and type, where that loses nothing but the digits beyond single precision."""
+    """Convert values to the reference scale and dtype, if this loses at most digits beyond single precision."""
     if X.size == 0:
         return X
     if info.scale:
@@ -308,5 +310,5 @@ def _as_published(X: np.ndarray, info: DatasetInfo) -> np.ndarray:
         limits = np.iinfo(dtype)
         if X.min() < limits.min or X.max() > limits.max or np.any(np.rint(X) != X):
             dtype = np.dtype("float32")
-    with np.errstate(over="ignore"):  # too large for single precision: not finite, which the caller sees
+    with np.errstate(over="ignore"):  # overflow becomes infinity, which the caller checks
         return np.ascontiguousarray(X, dtype=dtype)

@@ -1,7 +1,7 @@
 """Bags of words: ``documents -> words -> dictionary of the training rows -> counts``.
 
-Whatever is learned (quantile bins, the dictionary) is learned on training rows alone, so documents stay in their raw
-form until a split is known.
+Everything that is learned (quantile bins, the dictionary) is learned from training rows only, so documents stay in
+their raw form until a split is known.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ WORDS = 500
 
 
 class Documents(Protocol):
-    """Records that become word counts once it is known which of them may be learned from."""
+    """Records that are converted to word counts once the training rows are known."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: np.ndarray, /) -> Documents: ...
 
     def arrays(self) -> list[np.ndarray]:
-        """All that `counts` rests on, for a checksum."""
+        """All data that `counts` uses, for a checksum."""
         ...
 
     def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, Sequence[str]]:
@@ -33,7 +33,7 @@ class Documents(Protocol):
 
 
 def text_array(texts: Sequence[str]) -> np.ndarray:
-    """Texts as an array of bytes, a line each.
+    """Texts as an array of bytes, one line per text.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def text_array(texts: Sequence[str]) -> np.ndarray:
 def bag_of_words(
     documents: Documents | Sequence[Sequence[str]], train_rows: np.ndarray, size: int = WORDS
 ) -> np.ndarray:
-    """Count the words of a dictionary that is learned on training rows: shape (n, size).
+    """Count the words of a dictionary that is learned from training rows: shape (n, size).
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ def bag_of_words(
     train_rows : array-like of int
         Rows that bins and dictionary are learned from.
     size : int, default=500
-        Words in the dictionary.
+        Number of words in the dictionary.
 
     Returns
     -------
     counts : ndarray of float64, shape (n, size)
-        Columns by falling document frequency. Where the training rows have fewer words, the last columns are 0.
+        Columns in decreasing document frequency. If the training rows have fewer words, the last columns are 0.
 
     Examples
     --------
@@ -76,11 +76,11 @@ def bag_of_words(
 def word_counts(
     documents: Documents | Sequence[Sequence[str]], train_rows: np.ndarray, size: int = WORDS
 ) -> tuple[np.ndarray, list[str]]:
-    """As `bag_of_words`, with the words of the columns."""
+    """`bag_of_words`, and the words of the columns."""
     if size < 1:
-        raise ValueError(f"size is {size}, but a dictionary needs at least one word.")
+        raise ValueError(f"size={size}, but a dictionary needs at least one word.")
     if np.size(train_rows) == 0:
-        raise ValueError("train_rows is empty: there is nothing to learn a dictionary from.")
+        raise ValueError("train_rows is empty. Learning a dictionary needs at least one row.")
     train_rows = np.arange(len(documents))[np.asarray(train_rows)]
     if not hasattr(documents, "counts"):
         documents = WordLists(documents)
@@ -92,7 +92,7 @@ def word_counts(
 
 
 def dictionary(counts: scipy.sparse.csr_array, size: int) -> np.ndarray:
-    """Choose the columns that occur in most rows of `counts` (n, v); ties by total count, then by position."""
+    """Columns that occur in most rows of `counts` (n, v); ties are broken by total count, then by position."""
     frequency, total = (counts > 0).sum(axis=0), counts.sum(axis=0)
     order = np.lexsort((-total, -frequency))
     return order[: min(size, int(np.count_nonzero(frequency)))]
@@ -100,7 +100,7 @@ def dictionary(counts: scipy.sparse.csr_array, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class WordLists:
-    """Documents that are lists of words already."""
+    """Documents that are lists of words."""
 
     lists: Sequence[Sequence[str]]
 
@@ -111,7 +111,7 @@ class WordLists:
         return WordLists([self.lists[row] for row in np.arange(len(self))[rows]])
 
     def arrays(self) -> list[np.ndarray]:
-        """The words and where each list ends."""
+        """The words and the end of each list."""
         ends = np.cumsum([len(document) for document in self.lists], dtype=np.int64)
         return [text_array([word for document in self.lists for word in document]), ends]
 

@@ -1,4 +1,4 @@
-"""Fetch a file over HTTP: checksum, resume, progress, and nothing half-written under the file's own name."""
+"""Download a file over HTTP, with checksum, resume, progress and atomic replacement."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from typing import Any, BinaryIO
 from ldsu.datasets.formats import DatasetError
 
 TIMEOUT_SECONDS = 30.0
-TRIES = 4
-PAUSE_SECONDS = 0.5  # before the second try; doubled each time
+MAX_ATTEMPTS = 4
+PAUSE_SECONDS = 0.5  # before the second attempt; doubled each time
 LINE_SECONDS = 5.0
 CHUNK_BYTES = 2**18
 SPARE_BYTES = 2**24  # left free on the disk
-MAX_BYTES = 2**31  # no file here comes near it: a server that never ends is stopped
+MAX_BYTES = 2**31  # larger than any file here: stops endless responses
 MIB = 2**20
 FULL = (errno.ENOSPC, errno.EDQUOT)
 CONTENT_RANGE = re.compile(r"bytes\s+(?P<start>\d+)-\d+/(?P<total>\d+|\*)")
@@ -35,18 +35,18 @@ CONTENT_RANGE = re.compile(r"bytes\s+(?P<start>\d+)-\d+/(?P<total>\d+|\*)")
 
 @dataclass(frozen=True)
 class Remote:
-    """A file, where it can be had, and how to know it.
+    """A file, its addresses, and its checksum.
 
     Attributes
     ----------
     name : str
         File name in the cache.
     urls : tuple of str
-        Addresses, tried in this order. None for a file that is only found on disk.
+        Addresses, tried in this order. Empty for a file that is only read from disk.
     sha256 : str or None
-        Of the file; None where the publisher's copy was never seen, and the arrays read from it are checked instead.
+        Of the file; if None, the arrays read from it are checked instead.
     aliases : tuple of str
-        Other names under which the file is known; with a slash at the end, a folder.
+        Other names of the file; a trailing slash means a folder.
     """
 
     name: str
@@ -56,23 +56,23 @@ class Remote:
 
 
 class DownloadError(DatasetError):
-    """No address gave what was wanted; `failures` says what was wrong with each."""
+    """The download failed from every address; `failures` has the reason for each."""
 
     failures: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, what: str, failures: Sequence[str], files: str, folder: Path) -> DownloadError:
-        """An error that says what failed, which files to get by hand and where to put them."""
+        """An error with the failures, the files to download manually, and their folder."""
         error = cls(
-            f"{what} could not be downloaded: {'; '.join(failures)}. Get {files} by hand and put it into {folder}, or "
-            f"point LDSU_DATA to its folder."
+            f"{what} could not be downloaded: {'; '.join(failures)}. Download {files} manually into {folder}, or "
+            f"set LDSU_DATA to its folder."
         )
         error.failures = tuple(failures)
         return error
 
 
 class _FailedError(Exception):
-    """One try at one address failed; `final`: another try is of no use, `misfit`: what is there already is wrong."""
+    """One attempt at one address failed; `final`: do not retry, `misfit`: the partial file is invalid."""
 
     def __init__(self, reason: str, final: bool = False, misfit: bool = False) -> None:
         super().__init__(reason)
@@ -80,29 +80,29 @@ class _FailedError(Exception):
 
 
 def fetch(remote: Remote, folder: Path) -> tuple[Path, bool]:
-    """Download a file into a folder, unless it is there.
+    """Download a file into a folder, unless it exists.
 
-    Bytes go to ``name.part``, which takes the file's name once it is complete and checked. A later call continues it if
-    the file's checksum is known, and it is removed if not. Processes that want the same file wait for each other.
+    Bytes are written to ``name.part``, which is renamed once it is complete and checked. A later call resumes it if the
+    checksum is known; otherwise it is removed. Concurrent downloads of the same file wait for each other.
 
     Parameters
     ----------
     remote : Remote
         The file.
     folder : Path
-        Where to put it; made if need be.
+        Target folder; created if needed.
 
     Returns
     -------
     path : Path
         The complete file.
     is_new : bool
-        Whether this call put it there.
+        Whether this call downloaded it.
 
     Raises
     ------
     DownloadError
-        If no address gives the file: what failed at each, and where to put the file by hand.
+        If the download fails from every address.
     DatasetError
         If it cannot be written: the disk is full, or the folder is read-only.
     """
@@ -111,29 +111,29 @@ def fetch(remote: Remote, folder: Path) -> tuple[Path, bool]:
         return target, False
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder / f".{remote.name}.lock") as alone:
-            if target.exists():  # another process was faster
+        with _lock(folder / f".{remote.name}.lock") as locked:
+            if target.exists():  # downloaded by another process
                 return target, False
-            part = folder / (f"{remote.name}.part" if alone else f"{remote.name}.{uuid.uuid4().hex}.part")
+            part = folder / (f"{remote.name}.part" if locked else f"{remote.name}.{uuid.uuid4().hex}.part")
             try:
                 _fetch_from_any(remote, part)
                 os.replace(part, target)
             except BaseException as error:
                 full = isinstance(error, OSError) and error.errno in FULL
-                if full or not alone or remote.sha256 is None:  # no later call would continue it
+                if full or not locked or remote.sha256 is None:  # no later call would resume it
                     with suppress(OSError):
                         part.unlink()
                 raise
     except DatasetError:
         raise
-    except OSError as error:  # of the disk: those of the network have become other errors
+    except OSError as error:  # of the disk: network errors are raised as other types
         if error.errno in FULL:
             advice = "free some space, or set LDSU_CACHE to a folder on another disk"
         else:
             advice = "set LDSU_CACHE to a folder that can be written"
         raise DatasetError(
             f"{target} cannot be written ({error.strerror or error}): {advice}, or get the file from {remote.urls[0]} "
-            f"and point LDSU_DATA to its folder."
+            f"and set LDSU_DATA to its folder."
         ) from error
     return target, True
 
@@ -149,9 +149,9 @@ def _fetch_from_any(remote: Remote, part: Path) -> None:
 
 
 def _fetch_from(url: str, part: Path, sha256: str | None) -> None:
-    if sha256 is None:  # nothing would tell whether old bytes and new ones belong together
+    if sha256 is None:  # without a checksum, a resumed file could not be verified
         part.unlink(missing_ok=True)
-    for attempt in range(TRIES):
+    for attempt in range(MAX_ATTEMPTS):
         if attempt:
             time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
         resumed = part.exists() and part.stat().st_size > 0
@@ -161,12 +161,12 @@ def _fetch_from(url: str, part: Path, sha256: str | None) -> None:
         except _FailedError as failure:
             if failure.misfit:
                 part.unlink(missing_ok=True)
-            if failure.final or attempt == TRIES - 1:
+            if failure.final or attempt == MAX_ATTEMPTS - 1:
                 raise
 
 
 def _check(part: Path, sha256: str | None, final: bool) -> None:
-    """Compare the checksum; bytes that do not have it are thrown away, and asked for again if some were old."""
+    """Check the checksum; an invalid file is removed, and downloaded again if it was resumed."""
     if sha256 is None:
         return
     with part.open("rb") as file:
@@ -176,7 +176,7 @@ def _check(part: Path, sha256: str | None, final: bool) -> None:
 
 
 def _receive(url: str, part: Path, keep: bool) -> None:
-    """Append to `part` what is missing of it, or begin again if the server cannot continue."""
+    """Append the missing bytes to `part`, or start again if the server cannot resume."""
     start = part.stat().st_size if keep and part.exists() else 0
     headers = {"User-Agent": "ldsu"} | ({"Range": f"bytes={start}-"} if start else {})
     with _network_errors():
@@ -186,36 +186,36 @@ def _receive(url: str, part: Path, keep: bool) -> None:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             start = 0
         else:
-            place = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-            if place is None or int(place["start"]) != start:
-                raise _FailedError("continued at another place than asked", misfit=True)
-            whole = place["total"]
+            content_range = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+            if content_range is None or int(content_range["start"]) != start:
+                raise _FailedError("resumed at another position than requested", misfit=True)
+            whole = content_range["total"]
         length = response.headers.get("Content-Length", "")
         total = start + int(length) if length.isdigit() else None
-        if whole != "*":  # the answer may be a piece of what is missing: its length says nothing of the whole
+        if whole != "*":  # the response may be a part of the rest: its length does not determine the total
             total = int(whole)
         _save(response, part, start, total)
 
 
 @contextmanager
 def _network_errors() -> Iterator[None]:
-    """Say what went wrong between here and the server."""
+    """Convert network errors to `_FailedError`."""
     try:
         yield
     except urllib.error.HTTPError as error:
         error.close()
-        passing = error.code in (408, 416, 429) or error.code >= 500
-        # 416: what is there already is longer than the file, so not the beginning of it
-        raise _FailedError(f"answered {error.code} ({error.reason})", not passing, misfit=error.code == 416) from error
+        retry = error.code in (408, 416, 429) or error.code >= 500
+        # 416: the partial file is longer than the file, so not its beginning
+        raise _FailedError(f"answered {error.code} ({error.reason})", not retry, misfit=error.code == 416) from error
     except (http.client.HTTPException, OSError) as error:  # urllib's URLError is an OSError
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
-            raise _FailedError(f"was silent for {TIMEOUT_SECONDS:g} seconds") from error
-        raise _FailedError(f"could not be reached, or broke off ({str(reason).strip()})") from error
+            raise _FailedError(f"timed out after {TIMEOUT_SECONDS:g} seconds") from error
+        raise _FailedError(f"could not be reached, or the connection was lost ({str(reason).strip()})") from error
 
 
 def _save(response: Any, part: Path, start: int, total: int | None) -> None:
-    """Write the answer to `part` from position `start` on."""
+    """Write the response to `part` from position `start`."""
     if shutil.disk_usage(part.parent).free < (total or 0) - start + SPARE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     size = start
@@ -234,19 +234,19 @@ def _save(response: Any, part: Path, start: int, total: int | None) -> None:
         file.flush()
         os.fsync(file.fileno())
     if total is not None and size != total:
-        raise _FailedError(f"broke off after {size} of {total} bytes")
+        raise _FailedError(f"stopped after {size} of {total} bytes")
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Wait until this process alone holds the lock; False where the file system has no locks."""
+    """Wait for an exclusive lock; False if the file system does not support locks."""
     while True:
         with path.open("a+b") as file:
-            alone = _lock_file(file)
-            if alone and not _is_still(path, file):  # who had it before has removed it: others lock its successor
+            locked = _lock_file(file)
+            if locked and not _is_same_file(path, file):  # removed by its previous owner: others lock the new file
                 continue
             try:
-                yield alone
+                yield locked
             finally:
                 with suppress(OSError):  # closing the file frees the lock; Windows cannot remove it before
                     path.unlink()
@@ -258,7 +258,7 @@ def _lock_file(file: BinaryIO) -> bool:
         if sys.platform == "win32":
             import msvcrt
 
-            for _ in range(360):  # LK_LOCK gives up after ten seconds: an hour in all
+            for _ in range(360):  # LK_LOCK times out after ten seconds: an hour in total
                 with suppress(OSError):
                     msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
                     return True
@@ -272,7 +272,7 @@ def _lock_file(file: BinaryIO) -> bool:
         return False
 
 
-def _is_still(path: Path, file: BinaryIO) -> bool:
+def _is_same_file(path: Path, file: BinaryIO) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -281,23 +281,23 @@ def _is_still(path: Path, file: BinaryIO) -> bool:
 
 @contextmanager
 def _progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show how far a download is: a bar on a terminal that has rich, else a line on stderr every few seconds."""
+    """Show download progress: a bar on a terminal with rich, else a line on stderr every few seconds."""
     bar = _rich_bar() if sys.stderr.isatty() else None
     if bar is not None:
         with bar:
             task = bar.add_task(name, total=total)
             yield lambda size: bar.update(task, completed=size)
         return
-    said = time.monotonic()
+    printed = time.monotonic()
 
-    def say(size: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= LINE_SECONDS:
-            said = time.monotonic()
+    def print_size(size: int) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= LINE_SECONDS:
+            printed = time.monotonic()
             of = f" of {total / MIB:.1f}" if total else ""
             print(f"{name}: {size / MIB:.1f}{of} MiB", file=sys.stderr, flush=True)
 
-    yield say
+    yield print_size
 
 
 def _rich_bar() -> Any:

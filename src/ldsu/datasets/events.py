@@ -1,4 +1,4 @@
-"""Events of ICU stays as documents, and PhysioNet's files of them."""
+"""Events of ICU stays as documents, and readers of the PhysioNet files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ldsu.datasets.formats import Arrays, open_any, read_bytes
 
 BINS = 5
 HOURS, WINDOW_HOURS = 48, 12
-# What is known on arrival carries no time; where it is a code, each value is a word of its own.
+# Values known on arrival have no time; each value of a code is a separate word.
 STATIC = ("Age", "Gender", "Height", "ICUType")
 CODES = ("Gender", "ICUType", "MechVent")
 UNKNOWABLE = ("Height", "Weight")  # -1 where unknown
-MAX_PARAMETERS = 256  # their numbers are bytes
+MAX_PARAMETERS = 256  # stored as uint8
 BLOCK_BYTES = 2**23
 
 
@@ -37,9 +37,9 @@ class Events:
     parameter : ndarray of uint8, shape (m,)
         Position in `parameters`.
     value : ndarray of float64, shape (m,)
-        As measured; -1 is "unknown" for what is known on arrival.
+        As measured; -1 means "unknown" for values known on arrival.
     parameters : tuple of str
-        Names of what was measured.
+        Names of the parameters.
     n_stays : int
         Number of stays; one without events is allowed.
     """
@@ -55,7 +55,7 @@ class Events:
         return self.n_stays
 
     def arrays(self) -> list[np.ndarray]:
-        """The events' columns and the parameters' names, for a checksum."""
+        """The event columns and the parameter names, for a checksum."""
         return [self.stay, self.minute, self.parameter, self.value, text_array(self.parameters)]
 
     def __getitem__(self, rows: np.ndarray, /) -> Events:
@@ -72,18 +72,18 @@ class Events:
     def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, list[str]]:
         """Count words: a word is a parameter, the quantile bin of its value and a 12-hour window.
 
-        Age, Gender, Height and ICUType carry no window; Gender, ICUType and MechVent have a word for each value instead
-        of bins; an unknown height or weight is a word of its own. Bins are quintiles of the training stays' events.
+        Age, Gender, Height and ICUType have no window; Gender, ICUType and MechVent have one word per value instead of
+        bins; an unknown height or weight is a separate word. Bins are quintiles of the events of the training stays.
 
         Parameters
         ----------
         train_rows : ndarray of int
-            Stays that the bins may be learned from.
+            Stays that the bins are learned from.
 
         Returns
         -------
         counts : csr_array of shape (n_stays, v)
-            How often each word occurs in each stay.
+            Count of each word in each stay.
         words : list of str
             Such as ``"HR 74 to 83, hours 12-24"``.
         """
@@ -117,7 +117,7 @@ def _window_names(name: str) -> list[str]:
 
 
 def _bins(name: str, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Inner edges (b - 1,) of a parameter's bins and names of the b bins, from training values."""
+    """Inner edges (b - 1,) and names of the b bins of a parameter, from training values."""
     if name in CODES:
         codes = np.unique(values)
         return codes[1:], [f"{value:g}" for value in codes] or ["any"]
@@ -130,12 +130,12 @@ def _bins(name: str, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def read_icu_table(events: Path, outcomes: Path) -> Arrays:
-    """Read all stays' events from one table, ``RecordID,Time,Parameter,Value``, and the table of outcomes."""
+    """Read the events of all stays from one table, ``RecordID,Time,Parameter,Value``, and the table of outcomes."""
     return _read_icu(_table_blocks(events), outcomes)
 
 
 def read_icu_records(records: Path, outcomes: Path) -> Arrays:
-    """Read PhysioNet's set-a, a text file per stay, in a folder or in an archive (which is never unpacked to disk)."""
+    """Read PhysioNet's set-a, one text file per stay, in a folder or an archive (not unpacked to disk)."""
     return _read_icu(_record_blocks(records), outcomes)
 
 
@@ -145,7 +145,7 @@ def _read_icu(blocks: Iterable[bytes], outcomes: Path) -> Arrays:
     names: dict[bytes, int] = {}
     columns = [_parse_events(block, rows, names) for block in blocks]
     if not columns:
-        raise ValueError("it holds no events")
+        raise ValueError("it contains no events")
     stay, minute, parameter, value = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     if not np.isfinite(value).all() or minute.min() < 0:
         raise ValueError("it has a value that is not a finite number, or a time before admission")
@@ -176,7 +176,7 @@ def _table_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _record_blocks(path: Path) -> Iterator[bytes]:
-    """Record files as lines of a table: the record's number is put before each line."""
+    """Record files as lines of a table, each prefixed by the record number."""
     for name, text in sorted(_record_files(path)):
         number = Path(name).stem.encode()
         lines = text.replace(b"\r", b"").strip().split(b"\n")
@@ -200,11 +200,11 @@ def _record_files(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _parse_events(block: bytes, rows: dict[bytes, int], names: dict[bytes, int]) -> tuple[np.ndarray, ...]:
-    """Turn lines ``record,hh:mm,parameter,value`` into stay, minute, parameter and value; new `names` are added."""
+    """Parse lines ``record,hh:mm,parameter,value`` to stay, minute, parameter and value; new `names` are added."""
     fields = block.strip().replace(b"\r", b"").replace(b"\n", b",").split(b",")
     if len(fields) % 4:
         line = next(line for line in block.split(b"\n") if line.count(b",") != 3)
-        raise ValueError(f"the line {line.decode(errors='replace')!r} has not four fields")
+        raise ValueError(f"the line {line.decode(errors='replace')!r} does not have four fields")
     minutes = {time: 60 * int(time[:-3]) + int(time[-2:]) for time in set(fields[1::4])}
     return (
         np.array([rows[record] for record in fields[::4]], dtype=np.int32),
@@ -215,7 +215,7 @@ def _parse_events(block: bytes, rows: dict[bytes, int], names: dict[bytes, int])
 
 
 def _numbers(fields: list[bytes], names: dict[bytes, int]) -> np.ndarray:
-    """The position of each field in `names`, to which new ones are added."""
+    """The position of each field in `names`; new names are added."""
     numbers = [names.setdefault(name, len(names)) for name in fields]
     if len(names) > MAX_PARAMETERS:
         raise ValueError(f"it has more than {MAX_PARAMETERS} parameters")

@@ -1,4 +1,4 @@
-"""Readers of the formats in which the data sets are published. No pickles, nothing unpacked to disk."""
+"""Readers of the formats of the published data sets. They load no pickles and unpack nothing to disk."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MAX_LABEL = 2**31
 
 
 class DatasetError(OSError):
-    """A data set could not be found, fetched or read; the message says what to do."""
+    """A data set could not be found, downloaded or read; the message has a remedy."""
 
 
 class DatasetWarning(UserWarning):
-    """A data set was read, but its values are not those that the published results rest on."""
+    """A data set was read, but its values differ from those of the published results."""
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """What files hold: samples X (n, d) or documents, labels y (n,), an image's shape, the publisher's test rows."""
+    """Content of files: samples X (n, d) or documents, labels y (n,), image shape, and published test rows."""
 
     X: np.ndarray
     y: np.ndarray
@@ -44,12 +44,12 @@ class Arrays:
     documents: Any = None
 
 
-def whole_labels(y: np.ndarray) -> np.ndarray:
-    """Labels as int64 (n,), from a row or a column of whole numbers; anything else is a ValueError.
+def integer_labels(y: np.ndarray) -> np.ndarray:
+    """Labels as int64 (n,), from a row or a column of integers; raises a ValueError otherwise.
 
     Examples
     --------
-    >>> whole_labels(np.array([[0.0], [2.0]]))
+    >>> integer_labels(np.array([[0.0], [2.0]]))
     array([0, 2])
     """
     y = np.asarray(y)
@@ -57,15 +57,15 @@ def whole_labels(y: np.ndarray) -> np.ndarray:
         y = y.ravel()
     if y.ndim != 1 or y.dtype.kind not in "biuf":
         raise ValueError(f"its labels are an array of shape {y.shape} and type {y.dtype}, not a column of numbers")
-    wrong = ~(np.abs(y.astype(np.float64)) < MAX_LABEL) | (y != np.trunc(y))
-    if wrong.any():
-        raise ValueError(f"its labels are not whole numbers: {y[wrong][0]!s} is among them")
+    invalid = ~(np.abs(y.astype(np.float64)) < MAX_LABEL) | (y != np.trunc(y))
+    if invalid.any():
+        raise ValueError(f"its labels are not integers, such as {y[invalid][0]!s}")
     return y.astype(np.int64)
 
 
 @contextmanager
 def open_any(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes, whether it is compressed (gzip, bzip2, xz) or not, whatever its name says."""
+    """Open a file, plain or compressed (gzip, bzip2, xz, detected from its content), for reading bytes."""
     with path.open("rb") as file:
         opener = OPENERS.get(file.read(2))
     with cast(BinaryIO, opener(path, "rb") if opener else path.open("rb")) as file:
@@ -79,7 +79,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_npz(path: Path) -> Arrays:
-    """Read arrays X, y and, where they are there, image_shape and is_test."""
+    """Read arrays X, y and, if present, image_shape and is_test."""
     with np.load(path, allow_pickle=False) as arrays:
         shape = tuple(int(side) for side in arrays["image_shape"]) if "image_shape" in arrays else None
         return Arrays(arrays["X"], arrays["y"], cast("tuple[int, int] | None", shape), arrays.get("is_test"))
@@ -87,7 +87,7 @@ def read_npz(path: Path) -> Arrays:
 
 def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
     """Read a MATLAB file of samples and labels: fea and gnd, or X and Y; images are column-major there."""
-    with ignoring_warnings("The default value for `spmatrix`"):  # of SciPy 1.18: both kinds of sparse will do
+    with ignoring_warnings("The default value for `spmatrix`"):  # of SciPy 1.18: both kinds of sparse arrays work
         variables = scipy.io.loadmat(path, appendmat=False)
     if "facedat" in variables:
         return _face_cells(variables["facedat"])
@@ -98,7 +98,7 @@ def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
     else:
         found = ", ".join(name for name in variables if not name.startswith("__"))
         raise ValueError(f"it has neither fea and gnd nor X and Y, but {found}")
-    X, y = variables[names[samples]], whole_labels(variables[names[labels]])
+    X, y = variables[names[samples]], integer_labels(variables[names[labels]])
     X = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)
     if X.shape[0] != y.size and X.shape[1] == y.size:
         X = X.T
@@ -108,17 +108,17 @@ def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
     return Arrays(X, y - y.min(), image_shape)
 
 
-def _image_shape(n_pixels: int, usual: tuple[int, int]) -> tuple[int, int]:
-    """The usual shape or, where the images were resized, the one that fits: UMIST's original, else a square."""
+def _image_shape(n_pixels: int, default: tuple[int, int]) -> tuple[int, int]:
+    """The default shape or, if the images were resized, the one that fits: the original UMIST shape, else a square."""
     side = math.isqrt(n_pixels)
-    for shape in (usual, (112, 92), (side, side)):
+    for shape in (default, (112, 92), (side, side)):
         if math.prod(shape) == n_pixels:
             return shape
-    raise ValueError(f"its images have {n_pixels} pixels, and {usual[0]} x {usual[1]} was expected")
+    raise ValueError(f"its images have {n_pixels} pixels instead of {default[0]} x {default[1]}")
 
 
 def _face_cells(cells: np.ndarray) -> Arrays:
-    """UMIST as a cell of 112 x 92 x views arrays, a person each: shrunk to 28 x 23 by the means of 4 x 4 blocks."""
+    """UMIST as a cell of 112 x 92 x views arrays, one per person: reduced to 28 x 23 by the means of 4 x 4 blocks."""
     people = [np.moveaxis(np.asarray(cell, dtype=np.float64), 2, 0) for cell in cells.ravel()]
     images = np.concatenate(people)
     n, height, width = images.shape
@@ -128,7 +128,7 @@ def _face_cells(cells: np.ndarray) -> Arrays:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read MNIST's own format: zero, zero, type (8: unsigned byte), dimensions, sizes, then the bytes."""
+    """Read the idx format of MNIST: zero, zero, type (8: unsigned byte), dimensions, sizes, then the bytes."""
     data = read_bytes(path)
     zero, kind, dimensions = struct.unpack_from(">HBB", data)
     if zero or kind != 8:
@@ -149,7 +149,7 @@ def read_digit_tables(train: Path, test: Path) -> Arrays:
     """Read the USPS digits as rows of digit and 256 pixels: text, or a matrix in R's format."""
     tables = [_digit_table(path) for path in (train, test)]
     table = np.concatenate(tables)
-    return Arrays(table[:, 1:], whole_labels(table[:, 0]), (16, 16), np.arange(len(table)) >= len(tables[0]))
+    return Arrays(table[:, 1:], integer_labels(table[:, 0]), (16, 16), np.arange(len(table)) >= len(tables[0]))
 
 
 def _digit_table(path: Path) -> np.ndarray:
@@ -157,24 +157,24 @@ def _digit_table(path: Path) -> np.ndarray:
     if data.startswith(b"RDX"):
         matrices = [value for value in read_rdata(data).values() if value.ndim == 2]
         if not matrices:
-            raise ValueError(f"{path.name} holds no numeric matrix")
+            raise ValueError(f"{path.name} has no numeric matrix")
         return matrices[0]
     return np.array(data.split(), dtype=np.float64).reshape(-1, 257)
 
 
 def read_libsvm_pairs(train: Path, test: Path) -> Arrays:
-    """Read the USPS digits in LIBSVM's format, where digit 0 has label 1."""
+    """Read the USPS digits in LIBSVM format, where digit 0 has label 1."""
     parts = []
     for path in (train, test):
         with open_any(path) as file:
             parts.append(load_svmlight_file(file, n_features=256))
     X = np.concatenate([samples.toarray() for samples, _ in parts])
-    y = whole_labels(np.concatenate([labels for _, labels in parts])) - 1
+    y = integer_labels(np.concatenate([labels for _, labels in parts])) - 1
     return Arrays(X, y, (16, 16), np.arange(len(X)) >= parts[0][0].shape[0])
 
 
 def read_covtype(path: Path) -> Arrays:
-    """Read Covertype: lines of 54 whole numbers and the cover type 1 to 7, with or without a header."""
+    """Read Covertype: lines of 54 integers and the cover type 1 to 7, with or without a header."""
     data = read_bytes(path)
     if not data[:1].isdigit():
         data = data[data.index(b"\n") + 1 :]
@@ -183,17 +183,17 @@ def read_covtype(path: Path) -> Arrays:
 
 
 def read_rdata(data: bytes) -> dict[str, np.ndarray]:
-    """Read the numeric vectors and matrices of an R workspace (save(), binary form: XDR serialisation 2 or 3).
+    """Read the numeric vectors and matrices of an R workspace (save(), binary form: XDR serialization 2 or 3).
 
     Parameters
     ----------
     data : bytes
-        The file's content, decompressed.
+        The decompressed content of the file.
 
     Returns
     -------
     variables : dict of ndarray
-        Numeric variables by name, a matrix in the shape it has in R.
+        Numeric variables by name, matrices in their shape in R.
     """
     if data[:7] not in (b"RDX2\nX\n", b"RDX3\nX\n"):
         raise ValueError("it is not a binary R workspace")
@@ -203,12 +203,12 @@ def read_rdata(data: bytes) -> dict[str, np.ndarray]:
         stream.take(stream.integer())  # native encoding
     variables = stream.item()
     if not isinstance(variables, dict):
-        raise ValueError("it is an R object without a name, not a workspace of variables")
+        raise ValueError("it is an unnamed R object, not a workspace of variables")
     return {name: value for name, value in variables.items() if isinstance(value, np.ndarray)}
 
 
 class _RStream:
-    """R's serialisation, an item after the other: "R Internals", section 1.8."""
+    """R serialization, item by item: "R Internals", section 1.8."""
 
     NUMBERS = {10: ">i4", 13: ">i4", 14: ">f8"}  # noqa: RUF012
 
@@ -246,7 +246,7 @@ class _RStream:
         elif kind in (16, 19):  # strings, list
             value = [self.item() for _ in range(self.integer())]
         else:
-            raise ValueError(f"it holds an R object of type {kind}, and only numeric vectors and matrices are read")
+            raise ValueError(f"it has an R object of type {kind}, but only numeric vectors and matrices are supported")
         attributes = self.item() if has_attributes else {}
         if isinstance(value, np.ndarray) and "dim" in attributes:
             value = value.reshape(attributes["dim"], order="F")

@@ -1,4 +1,4 @@
-"""Clinical notes as documents, from a table like MIMIC's NOTEEVENTS: streamed, bad rows counted and passed over."""
+"""Clinical notes as documents, from a table like MIMIC's NOTEEVENTS: streamed, invalid rows counted and skipped."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from ldsu.datasets.preprocessing import balanced_rows
 MAX_NOTE_BYTES = 2**20
 FLUSH_ENTRIES = 2**22
 EXAMPLES = 5
-# A quoted field, in which a quote is written twice, or a plain one; then a comma or the end.
+# A quoted field, with quotes doubled, or a plain one; then a comma or the end.
 FIELD = re.compile(r'(?:"([^"]*+(?:""[^"]*+)*+)"|([^",]*+))(,|\Z)')
-# MIMIC writes [**...**] where a name or a date was taken out.
+# MIMIC writes [**...**] in place of removed names and dates.
 REMOVED = re.compile(r"\[\*\*.*?\*\*\]", re.DOTALL)
 WORD = re.compile(r"\b[a-z]{2,30}\b")
 
 
 @dataclass
 class NotesReport:
-    """What became of the rows of a table of notes.
+    """Summary of the rows of a table of notes.
 
     Attributes
     ----------
     rows : int
-        Rows met, the header and blank lines not counted.
+        Number of rows, without the header and blank lines.
     used : int
-        Rows whose words were counted.
+        Number of rows whose words were counted.
     problems : Counter
-        Rows passed over (or, where the reason says so, read all the same), by reason.
+        Number of skipped rows (or of rows that were read with a correction), by reason.
     examples : dict of list of int
         The first line numbers of each reason.
     lines_passed_over : int
-        Lines between a broken row and the next line that begins as a row does.
+        Number of lines skipped between an invalid row and the next line that starts like a row.
     """
 
     rows: int = 0
@@ -62,30 +62,30 @@ class NotesReport:
             lines.append(line)
 
     def __str__(self) -> str:
-        """One line, for people."""
+        """Summary in one line."""
         parts = [f"{self.used:,} of {self.rows:,} rows used"]
         for problem, count in self.problems.most_common():
             lines = ", ".join(map(str, self.examples[problem]))
             parts.append(f"{problem}: {count:,} (line {lines}{', ...' if count > EXAMPLES else ''})")
         if self.lines_passed_over:
-            parts.append(f"lines passed over after broken rows: {self.lines_passed_over:,}")
+            parts.append(f"lines skipped after invalid rows: {self.lines_passed_over:,}")
         return "; ".join(parts)
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Word counts of documents, over all words met.
+    """Word counts of documents, over all words.
 
     Attributes
     ----------
     table : csr_array of shape (n, v)
-        How often each word occurs in each document.
+        Count of each word in each document.
     words : tuple of str
         The v words.
     ids : tuple of str
-        The n documents: admissions, or patients.
+        Ids of the n documents: admissions, or patients.
     report : NotesReport
-        What became of the rows.
+        Summary of the rows.
     """
 
     table: scipy.sparse.csr_array
@@ -106,7 +106,7 @@ class Notes:
         return [self.table.indptr, self.table.indices, self.table.data, text_array(self.words)]
 
     def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, Sequence[str]]:
-        """Word counts (n, v) of all documents and the words; nothing is learned here."""
+        """Word counts (n, v) of all documents and the words, independent of `train_rows`."""
         return self.table, self.words
 
 
@@ -124,29 +124,29 @@ def load_notes(
     balanced: int | None = None,
     max_note_bytes: int = MAX_NOTE_BYTES,
 ) -> Dataset:
-    """Make documents of a table of clinical notes and labels of a table of outcomes.
+    """Load documents from a table of clinical notes and labels from a table of outcomes.
 
-    All notes of an admission (or of whatever `id_column` names) make one document. The table is read as a stream, so
-    that memory is taken by the distinct words of each document and not by the text. Words are runs of 2 to 30 letters,
-    in lower case, without English stop words and without what stands in ``[**...**]``. A row that cannot be used is
-    counted in ``dataset.documents.report``, never fatal.
+    All notes of an admission (or another `id_column`) form one document. The table is read as a stream, so that memory
+    is used for the distinct words of each document and not for the text. Words are sequences of 2 to 30 letters, in
+    lower case, without English stop words and without text in ``[**...**]``. Invalid rows are skipped and counted in
+    ``dataset.documents.report``.
 
     Parameters
     ----------
     notes_csv : path
         Notes, with columns as in MIMIC's NOTEEVENTS; plain or compressed. Case does not matter in column names.
     outcomes_csv : path
-        Outcomes, with columns as in MIMIC's ADMISSIONS: 1 is a death. Of several rows of an id, one death counts.
+        Outcomes, with columns as in MIMIC's ADMISSIONS: 1 is a death. An id with several rows died if any of them is 1.
     id_column, text_column, category_column, error_column : str
-        Columns of the notes. The last two may be absent. A row whose error column is not empty or 0 is passed over.
+        Columns of the notes. The last two may be absent. Rows whose error column is neither empty nor 0 are skipped.
     outcome_id_column, outcome_column : str
-        Columns of the outcomes; the first is `id_column` unless given.
+        Columns of the outcomes; the first defaults to `id_column`.
     exclude_categories : sequence of str, default=("Discharge summary",)
-        Categories passed over. A discharge summary says how the stay ended.
+        Skipped categories. A discharge summary reveals the outcome.
     balanced : int or None, default=None
-        How many documents to choose, half of them of each class; None keeps all.
+        Number of documents to sample, half of them per class; None keeps all.
     max_note_bytes : int, default=1 MiB
-        A longer row is taken for one whose quote was never closed.
+        Longer rows are treated as having an unclosed quote.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def _dataset(table: _WordTable, died: dict[str, int], report: NotesReport, n: in
     documents = Notes(counts[kept], tuple(words), tuple(ids[row] for row in kept), report)
     if n is not None:
         if n < 2 or min(np.count_nonzero(y == label) for label in (0, 1)) < n // 2:
-            raise ValueError(f"balanced is {n}, but there are {np.sum(y == 0)} survivals and {np.sum(y == 1)} deaths.")
+            raise ValueError(f"balanced={n}, but there are {np.sum(y == 0)} survivals and {np.sum(y == 1)} deaths.")
         rows = balanced_rows(counts[kept], y, n)
         documents, y = documents[rows], y[rows]
     return Dataset(
@@ -200,7 +200,7 @@ def _dataset(table: _WordTable, died: dict[str, int], report: NotesReport, n: in
         X=np.empty((len(documents), 0)),
         y=y,
         classes=("survived", "died"),
-        description="Clinical notes, a document per admission, and whether the patient died in hospital.",
+        description="Clinical notes, one document per admission, and whether the patient died in hospital.",
         source=path.name,
         documents=documents,
         notes=(str(report),),
@@ -225,12 +225,12 @@ def _read_outcomes(path: Path, id_column: str, column: str, max_bytes: int, repo
 
 
 def _plain(number: str) -> str:
-    """An id without blanks and without the ".0" that frames put behind numbers."""
+    """An id without whitespace and without the ".0" that data frames append to integers."""
     return number.strip().removesuffix(".0")
 
 
 class _WordTable:
-    """Counts of words by document, merged from time to time: what is held grows with distinct words, not with text."""
+    """Word counts by document, merged periodically: memory grows with distinct words, not with text."""
 
     def __init__(self, n_documents: int) -> None:
         self.n_documents = n_documents
@@ -262,11 +262,11 @@ class _WordTable:
 
 
 class _Table:
-    """Rows of a CSV file as the texts of some columns, with bad rows reported instead of raised.
+    """Texts of some columns of the rows of a CSV file, with invalid rows reported instead of raised.
 
-    A quote that is never closed would swallow the rows after it. So a record that cannot be split, or grows too long,
-    is given up, and reading goes on at the next line inside it that begins as a record does: with as many plain fields
-    as stand up to the id. (Python's csv module cannot go back, and its limit on a field is one for the whole process.)
+    An unclosed quote would consume all following rows. A record that cannot be split, or is too long, is therefore
+    dropped, and reading resumes at the next line inside it that starts like a record: with as many plain fields as
+    there are up to the id. (Python's csv module cannot go back, and its field limit is global.)
     """
 
     def __init__(
@@ -276,10 +276,10 @@ class _Table:
         self.max_bytes, self.report = max_bytes, report
         self.ahead: deque[tuple[int, bytes]] = deque()
         self.line, self.line_is_whole = 0, True
-        self.lost = False
+        self.is_lost = False
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        """Line numbers and the texts of the needed and optional columns; "" for an optional one that is absent."""
+        """Line numbers and the texts of the required and optional columns; "" for missing optional columns."""
         try:
             with open_any(self.path) as file:
                 yield from self._rows(file)
@@ -294,27 +294,27 @@ class _Table:
         missing = [name for name in self.needed if name.upper() not in header]
         if missing:
             found = ", ".join(header[:12])[:200] or "nothing"
-            raise DatasetError(f"{self.path} has no column {missing[0]}: its first line names {found}.")
+            raise DatasetError(f"{self.path} has no column {missing[0]}: its first line has {found}.")
         position = {
             name: header.index(name.upper()) for name in (*self.needed, *self.optional) if name.upper() in header
         }
-        begins = re.compile(rb'(?:"?[\w.-]*"?,){%d}' % max(1, position[self.needed[0]] + 1))
-        while (item := self._record(file, begins)) is not None:
+        record_start = re.compile(rb'(?:"?[\w.-]*"?,){%d}' % max(1, position[self.needed[0]] + 1))
+        while (item := self._record(file, record_start)) is not None:
             line, fields = item
             if fields is None:
                 continue
             if len(fields) != len(header):
-                self._bad(f"{len(header)} fields expected", line)
+                self._report_row(f"{len(header)} fields expected", line)
                 continue
             yield line, [fields[position[name]] if name in position else "" for name in (*self.needed, *self.optional)]
 
-    def _record(self, file: BinaryIO, begins: re.Pattern[bytes]) -> tuple[int, list[str] | None] | None:
-        """The next record, split; None for its fields if it was given up, None at the end of the file."""
+    def _record(self, file: BinaryIO, record_start: re.Pattern[bytes]) -> tuple[int, list[str] | None] | None:
+        """The next record, split; fields are None if it was dropped; None at the end of the file."""
         line, data = self._next(file)
-        while data and (not data.strip() or (self.lost and not begins.match(data))):
-            self.report.lines_passed_over += self.lost
+        while data and (not data.strip() or (self.is_lost and not record_start.match(data))):
+            self.report.lines_passed_over += self.is_lost
             line, data = self._next(file)
-        self.lost = False
+        self.is_lost = False
         if not data:
             return None
         pieces, size, quotes = [(line, data)], len(data), data.count(b'"')
@@ -328,8 +328,8 @@ class _Table:
         if size <= self.max_bytes and quotes % 2 == 0:
             fields = _split(self._text(b"".join(piece for _, piece in pieces), line))
         if fields is None:
-            self._bad("unclosed or misplaced quote, or too long", line)
-            self.lost = True
+            self._report_row("unclosed or misplaced quote, or too long", line)
+            self.is_lost = True
             self.ahead.extendleft(reversed(pieces[1:]))
         return line, fields
 
@@ -345,7 +345,7 @@ class _Table:
         return text.rstrip("\r\n")
 
     def _next(self, file: BinaryIO) -> tuple[int, bytes]:
-        """The next line with its number, or as much of it as a record may have; empty at the end."""
+        """The next line with its number, truncated to the maximum length of a record; empty at the end."""
         if self.ahead:
             return self.ahead.popleft()
         self.line += self.line_is_whole
@@ -353,13 +353,13 @@ class _Table:
         self.line_is_whole = data.endswith(b"\n")
         return self.line, data
 
-    def _bad(self, problem: str, line: int) -> None:
+    def _report_row(self, problem: str, line: int) -> None:
         self.report.rows += 1
         self.report.add(problem, line)
 
 
 def _split(record: str) -> list[str] | None:
-    """Fields of a record, or None where quotes do not stand around whole fields.
+    """Fields of a record, or None if quotes do not enclose whole fields.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Preprocessing as a named step: each name in `PREPROCESSINGS` is a pure function of samples and image shape."""
+"""Named preprocessing steps: each entry of `PREPROCESSINGS` is a pure function of samples and image shape."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scipy.ndimage import gaussian_filter, zoom
 Shape = tuple[int, int] | None
 Transform = Callable[[np.ndarray, Shape], tuple[np.ndarray, Shape]]
 BALANCED_ROWS, BALANCED_SEED = 1000, 2012
-# Keeps the division by the local contrast from blowing up the noise of flat, dark regions.
+# Keeps the division by the local contrast from amplifying the noise of flat, dark regions.
 CONTRAST_FLOOR = 1e-3
 
 
 def distinct_rows(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Exact copies of earlier rows are dropped.
+    """Drops exact copies of earlier rows.
 
     Examples
     --------
@@ -28,15 +28,15 @@ def distinct_rows(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def balanced_rows(X: np.ndarray, y: np.ndarray, n: int = BALANCED_ROWS) -> np.ndarray:
-    """1,000 rows are chosen at random by a fixed seed, half of them of each class."""
+    """Samples 1,000 rows at random with a fixed seed, half of them per class."""
     rng = np.random.default_rng(BALANCED_SEED)
     return np.sort(np.concatenate([rng.choice(np.flatnonzero(y == k), n // 2, replace=False) for k in (0, 1)]))
 
 
 def resize(X: np.ndarray, image_shape: tuple[int, int], new_shape: tuple[int, int]) -> np.ndarray:
-    """Resample images (n, h w) by cubic splines at the centres of the new pixels, within each image's own range.
+    """Resample images (n, h w) by cubic splines at the centers of the new pixels, clipped to the range of each image.
 
-    Splines keep the fine detail that tells faces apart: means over the area of a new pixel lose it (docs/datasets.md).
+    Splines keep the fine detail that distinguishes faces; area means lose it (docs/datasets.md).
 
     Examples
     --------
@@ -50,12 +50,12 @@ def resize(X: np.ndarray, image_shape: tuple[int, int], new_shape: tuple[int, in
 
 
 def _spline_weights(old: int, new: int) -> np.ndarray:
-    """Weights (new, old) of the old pixels of a line in each new one: a spline is linear in its data."""
+    """Weights (new, old) of the old pixels of a line in each new pixel: a spline is linear in its data."""
     return zoom(np.eye(old), (new / old, 1), order=3, mode="nearest", grid_mode=True)
 
 
 def unit_norm(X: np.ndarray) -> np.ndarray:
-    """Divide each row by its length; a row of zeros stays."""
+    """Divide each row by its norm; rows of zeros are unchanged."""
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     return X / np.where(norms > 0, norms, 1)
 
@@ -71,7 +71,7 @@ def pixels(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
 
 
 def standard(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """Columns with mean 0 and deviation 1; a constant column becomes 0. No label is used, but all rows are."""
+    """Columns standardized to mean 0 and variance 1; a constant column becomes 0. Uses all rows, but no labels."""
     X = np.array(X, dtype=np.float64)
     X -= X.mean(axis=0)
     deviation = X.std(axis=0)
@@ -80,8 +80,8 @@ def standard(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
 
 
 def tf_idf(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """Counts times 1 + log((1 + n) / (1 + rows that have the word)), each row of unit norm: a rare word says more than
-    a common one. No label is used, but all n rows are.
+    """Counts times 1 + log((1 + n) / (1 + rows that have the word)), each row of unit norm: rare words have
+    more weight than common ones. Uses all n rows, but no labels.
     """
     X = np.asarray(X, dtype=np.float64)
     rarity = 1 + np.log((1 + X.shape[0]) / (1 + np.count_nonzero(X, axis=0)))
@@ -89,17 +89,17 @@ def tf_idf(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
 
 
 def log(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """log(1 + pixel), each image centred and of unit norm: the strength of the light is gone."""
+    """log(1 + pixel), each image centered and of unit norm: removes the intensity of the light."""
     logs = np.log1p(np.asarray(X, dtype=np.float64))
     return unit_norm(logs - logs.mean(axis=1, keepdims=True)), image_shape
 
 
 def local_contrast(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
     """log(1 + pixel) minus its Gaussian blur (sigma 2), divided by the local contrast (root of the blurred square,
-    sigma 3), each image of unit norm: most shadows are gone as well.
+    sigma 3), each image of unit norm: removes most shadows as well.
     """
     if image_shape is None:
-        raise ValueError("local-contrast is for images, and these samples have no image shape.")
+        raise ValueError("local-contrast needs images, but these samples have no image shape.")
     logs = np.log1p(np.asarray(X, dtype=np.float64)).reshape(-1, *image_shape)
     detail = logs - gaussian_filter(logs, (0, 2, 2))
     contrast = np.sqrt(gaussian_filter(detail**2, (0, 3, 3)))
@@ -108,12 +108,12 @@ def local_contrast(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """A pure function of samples and image shape and, where rows are dropped, one that says which rows stay.
+    """A pure function of samples and image shape and, if rows are dropped, a function that selects the rows to keep.
 
     Attributes
     ----------
     transform : callable
-        ``(X, image_shape) -> (X, image_shape)``, as many rows out as in.
+        ``(X, image_shape) -> (X, image_shape)``, with the same number of rows.
     keep : callable or None
         ``(X, y) -> rows`` to keep, applied before; None keeps all.
     """
@@ -127,7 +127,7 @@ class Preprocessing:
 
     @property
     def description(self) -> str:
-        """What it does, in a sentence or two."""
+        """Description in one or two sentences."""
         steps = [self.keep, self.transform] if self.keep else [self.transform]
         return " ".join(" ".join((step.__doc__ or "").split("\n\n")[0].split()) for step in steps)
 

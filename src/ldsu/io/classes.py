@@ -3,7 +3,7 @@
 The entries of `SCHEMAS` are the whole answer: for each class its fields, for each field its kind, and what must hold
 between fields that are sound alone. Saving takes a model apart by that table; loading checks every field against it
 and puts the model together from what it lists and nothing else. No name from a file is ever looked up anywhere but in
-this table. A class is added by an entry there, and one in `HOMES`.
+this table. A class is added by an entry there, and one in `MODULES`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ldsu.io.container import Refusal, shown
+from ldsu.io.container import Invalid, safe_repr
 from ldsu.io.kinds import (
     Array,
+    Boolean,
     Device,
     Either,
-    Flag,
+    Integer,
     Json,
     Labelling,
     Labels,
@@ -32,8 +33,7 @@ from ldsu.io.kinds import (
     Strings,
     Text,
     Texts,
-    Whole,
-    climbs,
+    is_nondecreasing,
 )
 from ldsu.io.probe import (
     SCALERS,
@@ -55,7 +55,7 @@ CLASSIFIERS = (*LINEAR, "LabelledOnly", "LDSUClassifier")
 
 # Where the classes are defined. Each is imported when a model that has it is saved, loaded or described; nothing else
 # is imported for a file.
-HOMES = {
+MODULES = {
     "LDSUClassifier": "ldsu.classifier",
     "BlockScaler": "ldsu.classifier",
     "LabelledOnly": "ldsu.classifier",
@@ -80,8 +80,8 @@ HOMES = {
 
 
 def _class(name: str) -> Callable[[], type]:
-    """What gives a class of `HOMES`, and imports it only then."""
-    home = HOMES[name]
+    """What gives a class of `MODULES`, and imports it only then."""
+    home = MODULES[name]
     return lambda: getattr(import_module(home), name)
 
 
@@ -102,63 +102,63 @@ def _n_out(model: Any) -> int | None:
 
 def _check_follows(before: int | None, after: int, what: str) -> None:
     if before is not None and before != after:
-        raise Refusal(f"is not a sound model: {what} takes {after} columns, and gets {before}.")
+        raise Invalid(f"is not a valid model: {what} requires {after} columns, but gets {before}.")
 
 
 def _check_kernel(kernel: Any, sizes: dict[str, int]) -> None:
     needs = kernel.name in ("rbf", "chi2", "poly")
     if needs != (kernel.gamma is not None) or not isinstance(kernel.params, dict):
-        raise Refusal(f"is not a sound model: its {kernel.name} kernel has gamma {kernel.gamma}.")
+        raise Invalid(f"is not a valid model: its {kernel.name} kernel has gamma {kernel.gamma}.")
 
 
 def _check_expansion(expansion: Any, sizes: dict[str, int]) -> None:
     if (expansion.kernel.name == "precomputed") != (getattr(expansion.points, "ndim", 2) == 1):
-        raise Refusal("is not a sound model: its points do not belong to its kernel.")
+        raise Invalid("is not a valid model: its points do not belong to its kernel.")
 
 
 def _check_method(model: Any, sizes: dict[str, int]) -> None:
     kernel = getattr(model.feature_map_, "kernel", None)
     if kernel is None:
         if model.kernel != "rbf" or model.solver_ != "sparse":
-            raise Refusal("is not a sound model: its feature map is not that of its kernel.")
+            raise Invalid("is not a valid model: its feature map is not that of its kernel.")
         _check_conditioning(model)
         return
     if kernel.name != model.kernel or model.coef_ is None:
-        raise Refusal("is not a sound model: its feature map is not that of its kernel.")
+        raise Invalid("is not a valid model: its feature map is not that of its kernel.")
     if kernel.name == "precomputed" and model.feature_map_.points.max(initial=-1) >= model.n_features_in_:
-        raise Refusal("is not a sound model: it reads columns that its kernel matrix has not.")
+        raise Invalid("is not a valid model: it reads columns that its kernel matrix does not have.")
 
 
 def _check_conditioning(model: Any) -> None:
     """Refuse more neighbors than `fit` takes: features cost dense systems of that size."""
-    from ldsu.solvers import MOST_CONDITIONING
+    from ldsu.solvers import MAX_CONDITIONING
 
-    limit = min(model.n_conditioning, model.feature_map_.points.shape[0] - 1, MOST_CONDITIONING)
+    limit = min(model.n_conditioning, model.feature_map_.points.shape[0] - 1, MAX_CONDITIONING)
     if model.feature_map_.n_conditioning > limit:
-        stored = shown(model.feature_map_.n_conditioning)
-        raise Refusal(f"is not a sound model: it conditions on {stored} neighbors, where {limit} is the limit.")
+        stored = safe_repr(model.feature_map_.n_conditioning)
+        raise Invalid(f"is not a valid model: it conditions on {stored} neighbors, where {limit} is the limit.")
 
 
 def _check_enfs(model: Any, sizes: dict[str, int]) -> None:
     if not np.array_equal(np.sort(model.ranking_), np.arange(1, model.n_features_in_ + 1)):
-        raise Refusal("is not a sound model: its ranking does not name every column once.")
+        raise Invalid("is not a valid model: its ranking does not name every column once.")
 
 
 def _check_standard_scaler(scaler: Any, sizes: dict[str, int]) -> None:
-    there = (scaler.mean_ is not None or not scaler.with_mean, (scaler.scale_ is not None) == bool(scaler.with_std))
-    if not all(there) or (scaler.scale_ is not None and (scaler.scale_ == 0).any()):
-        raise Refusal("is not a sound model: its scaler lacks means or deviations, or one is 0.")
+    complete = (scaler.mean_ is not None or not scaler.with_mean, (scaler.scale_ is not None) == bool(scaler.with_std))
+    if not all(complete) or (scaler.scale_ is not None and (scaler.scale_ == 0).any()):
+        raise Invalid("is not a valid model: its scaler lacks means or deviations, or one is 0.")
 
 
 def _check_cells(cells: Any, sizes: dict[str, int]) -> None:
     n = sizes["n"]
-    if not climbs(cells.starts, n) or cells.order.max(initial=-1) >= n or cells.starts.size < 2:
-        raise Refusal("is not a sound model: the cells of its neighbour search are out of range.")
+    if not is_nondecreasing(cells.starts, n) or cells.order.max(initial=-1) >= n or cells.starts.size < 2:
+        raise Invalid("is not a valid model: the cells of its neighbor search are out of range.")
 
 
 def _check_binarizer(binarizer: Any, sizes: dict[str, int]) -> None:
     if (binarizer.y_type_ == "binary") != (sizes["c"] <= 2):
-        raise Refusal(f"is not a sound model: its labels are {binarizer.y_type_}, but it has {sizes['c']} classes.")
+        raise Invalid(f"is not a valid model: its labels are {binarizer.y_type_}, but it has {sizes['c']} classes.")
 
 
 def _check_linear(model: Any, sizes: dict[str, int]) -> None:
@@ -168,20 +168,20 @@ def _check_linear(model: Any, sizes: dict[str, int]) -> None:
     # A ridge classifier learns from a single class, too; the others would look for a second one.
     fewest = 1 if type(model).__name__ == "RidgeClassifier" else 2
     if c < fewest or of_classes != rows or np.size(model.intercept_) not in (1, rows):
-        raise Refusal(f"is not a sound model: it has {of_classes} row(s) of coefficients for {c} classes.")
+        raise Invalid(f"is not a valid model: it has {of_classes} row(s) of coefficients for {c} classes.")
 
 
 def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
     c = model.classes_.size
     if c < 2 or model.score_center_.size != (1 if c == 2 else c) or (model.score_scale_ == 0).any():
-        raise Refusal(f"is not a sound model: it scores {model.score_center_.size} for {c} classes.")
-    own = model.classifier is None
-    if own != hasattr(model, "_sharpness") or own != hasattr(model, "expected_accuracy_"):
-        raise Refusal("is not a sound model: its probabilities do not belong to its classifier.")
-    if own != (type(model.classifier_).__name__ == "RidgeClassifier"):
-        raise Refusal("is not a sound model: its classifier is not that of its parameters.")
+        raise Invalid(f"is not a valid model: it scores {model.score_center_.size} for {c} classes.")
+    default_classifier = model.classifier is None
+    if default_classifier != hasattr(model, "_sharpness") or default_classifier != hasattr(model, "expected_accuracy_"):
+        raise Invalid("is not a valid model: its probabilities do not belong to its classifier.")
+    if default_classifier != (type(model.classifier_).__name__ == "RidgeClassifier"):
+        raise Invalid("is not a valid model: its classifier is not that of its parameters.")
     if model._lengths.size == 0 or (np.diff(model._lengths) < 0).any():
-        raise Refusal("is not a sound model: its lengths are not in order.")
+        raise Invalid("is not a valid model: its lengths are not in order.")
     _check_follows(_n_out(model.features_), model.scaler_.n_features_in_, "its scaler")
 
 
@@ -189,21 +189,21 @@ def _check_pipeline(model: Any, sizes: dict[str, int]) -> None:
     before: int | None = None
     steps = [(name, step) for name, step in model.steps if step not in (None, "passthrough")]
     for number, (name, step) in enumerate(steps):
-        _check_follows(before, int(step.n_features_in_), f"step {shown(name)}")
+        _check_follows(before, int(step.n_features_in_), f"step {safe_repr(name)}")
         before = _n_out(step)
         if before is None and number + 1 < len(steps):
-            raise Refusal(f"is not a sound model: step {shown(name)} gives no features to the next.")
+            raise Invalid(f"is not a valid model: step {safe_repr(name)} gives no features to the next.")
 
 
 def _check_words(words: Any, sizes: dict[str, int]) -> None:
     named = len(words.vocabulary)
     if named and (named != words.idf.size or len(set(words.vocabulary)) != named):
-        raise Refusal(f"is not a sound model: it weighs {words.idf.size} words and names {len(set(words.vocabulary))}.")
+        raise Invalid(f"is not a valid model: it weighs {words.idf.size} words and names {len(set(words.vocabulary))}.")
 
 
 def _check_numbers(numbers: Any, sizes: dict[str, int]) -> None:
     if not (numbers.scale > 0).all():
-        raise Refusal("is not a sound model: it divides a column by zero or less.")
+        raise Invalid("is not a valid model: it divides a column by zero or less.")
 
 
 def _check_encoder(encoder: Any, sizes: dict[str, int]) -> None:
@@ -211,31 +211,31 @@ def _check_encoder(encoder: Any, sizes: dict[str, int]) -> None:
     numbers = encoder.matrix_columns + named
     encoded = encoder.numbers.fill.size if encoder.numbers else encoder.counts.idf.size if encoder.counts else 0
     if numbers != encoded or (encoder.numbers is not None and encoder.counts is not None):
-        raise Refusal(f"is not a sound model: it has {numbers} columns of numbers and encodes {encoded}.")
+        raise Invalid(f"is not a valid model: it has {numbers} columns of numbers and encodes {encoded}.")
     if encoder.numbers and encoder.numbers.flagged.size and encoder.numbers.flagged.max() >= numbers:
-        raise Refusal("is not a sound model: it flags a column that is not there.")
+        raise Invalid("is not a valid model: it flags a column that does not exist.")
     texts = len(encoder.of_kind("text"))
     with_words = sum(bool(words.vocabulary) for words in encoder.words)
     if not texts == with_words == len(encoder.words):
-        raise Refusal(f"is not a sound model: it has {texts} column(s) of text and words for {with_words}.")
+        raise Invalid(f"is not a valid model: it has {texts} column(s) of text and words for {with_words}.")
     if encoder.image_shape is not None and math.prod(encoder.image_shape) != encoder.matrix_columns:
-        raise Refusal(f"is not a sound model: its images do not have {encoder.matrix_columns} pixels.")
+        raise Invalid(f"is not a valid model: its images do not have {encoder.matrix_columns} pixels.")
     if len({column.name for column in encoder.columns}) != len(encoder.columns):
-        raise Refusal("is not a sound model: two of its columns have one name.")
+        raise Invalid("is not a valid model: two of its columns have the same name.")
 
 
 def _check_table_model(model: Any, sizes: dict[str, int]) -> None:
     _check_follows(model.encoder.n_points_columns, int(model.classifier.n_features_in_), "its classifier")
     if model.classifier.classifier is not None:
-        raise Refusal("is not a sound model: its classifier has no probabilities.")
+        raise Invalid("is not a valid model: its classifier has no probabilities.")
     if not isinstance(model.about, dict):
-        raise Refusal("is not a sound model: what it says about itself is no table.")
+        raise Invalid("is not a valid model: its 'about' is not a JSON object.")
 
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
 _COLUMNS = (
-    Field("n_features_in_", Whole("d", low=1)),
+    Field("n_features_in_", Integer("d", low=1)),
     Field("feature_names_in_", Strings("d"), missing=True),
 )
 _OUTPUT = Field("_sklearn_output_config", OutputConfig(), missing=True)
@@ -261,7 +261,7 @@ _LINEAR_FIELDS = (
     Field("classes_", Labels()),
     Field("coef_", Either(Array("f", ("d",)), Array("f", ("k", "d")))),
     Field("intercept_", Either(Number(), Array("f", ("k",)))),
-    Field("n_iter_", Optional(Either(Whole(), Array("i", ("i",)))), missing=True),
+    Field("n_iter_", Optional(Either(Integer(), Array("i", ("i",)))), missing=True),
 )
 
 SCHEMAS.update(
@@ -304,14 +304,14 @@ SCHEMAS.update(
             (
                 Field("columns", Named("Column")),
                 Field("scaling", Text(("each", "common", "counts", "none"))),
-                Field("matrix_columns", Whole(low=0)),
+                Field("matrix_columns", Integer(low=0)),
                 Field("image_shape", Optional(Shape())),
                 Field("kernel", Text(("rbf", "cosine", "linear"))),
                 Field("numbers", Optional(Record("Numbers"))),
                 Field("counts", Optional(Record("Words"))),
                 Field("words", Records("Words")),
                 Field("notes", Texts()),
-                Field("first_index", Optional(Whole(high=1))),
+                Field("first_index", Optional(Integer(high=1))),
             ),
             constructed=True,
             check=_check_encoder,
@@ -324,7 +324,7 @@ SCHEMAS.update(
                 Field("note", Text()),
                 Field("stray", Texts()),
                 Field("levels", Texts()),
-                Field("rare", Flag()),
+                Field("rare", Boolean()),
                 Field("format", Text()),
             ),
             constructed=True,
@@ -356,11 +356,11 @@ SCHEMAS.update(
             Field("noise_", Number(0)),
             Field("selection_", Optional(Json())),
             Field("solver_", Text(("exact", "sparse"))),
-            Field("n_iter_", Whole()),
+            Field("n_iter_", Integer()),
             Field("residual_", Number(0)),
             Field("anchors_", Optional(Array("i", ("a",), low=0))),
             Field("theta_", Number(0)),
-            Field("clique_size_", Whole(low=1)),
+            Field("clique_size_", Integer(low=1)),
         ),
         "KDA": _method_schema("KDA"),
         "KPCA": _method_schema("KPCA", Field("offset_", Array("f", ("r",)))),
@@ -376,7 +376,7 @@ SCHEMAS.update(
                 Field("scores_", Array("f", ("d",))),
                 Field("ranking_", Array("i", ("d",), low=1)),
                 Field("objective_", Array("f", ("i",))),
-                Field("n_iter_", Whole("i")),
+                Field("n_iter_", Integer("i")),
                 _OUTPUT,
             ),
             check=_check_enfs,
@@ -398,7 +398,7 @@ SCHEMAS.update(
         "Pipeline": Schema(
             _class("Pipeline"),
             (Field("steps", Steps(*TRANSFORMERS, *CLASSIFIERS)), _OUTPUT),
-            elsewhere=("steps",),
+            stored_as_fields=("steps",),
             retired=("transform_input",),
             only={"memory": None},  # it would name a folder to write to
             check=_check_pipeline,
@@ -440,7 +440,7 @@ SCHEMAS.update(
             (
                 Field("classes_", Labels()),
                 Field("y_type_", Text(("binary", "multiclass"))),
-                Field("sparse_input_", Flag()),
+                Field("sparse_input_", Boolean()),
             ),
             check=_check_binarizer,
         ),
@@ -449,7 +449,7 @@ SCHEMAS.update(
             (
                 Field("name", Text(KERNELS)),
                 Field("gamma", Optional(Number(0, above=True))),
-                Field("degree", Whole(low=1)),
+                Field("degree", Integer(low=1)),
                 Field("coef0", Number(0)),
                 Field("params", Parameter()),
             ),
@@ -482,7 +482,7 @@ SCHEMAS.update(
                 Field("P", Array("f", ("n", "q"))),
                 Field("global_coefficients", Array("f", ("q", "r"))),
                 Field("local", Array("f", ("n", "r"))),
-                Field("n_conditioning", Whole(low=1)),
+                Field("n_conditioning", Integer(low=1)),
                 Field("device", Device()),
             ),
             constructed=True,

@@ -38,15 +38,15 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 HEADER_BYTES = 2**26
 # Brackets, commas and colons of a header: each value parsed takes one, and up to 100 bytes of memory.
 HEADER_ITEMS = 10**6
-MOST_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 # A dimension of an array without elements, in a file of fewer bytes.
-EMPTY_LENGTH = 2**16
-MOST_BYTES = 2**60
+MAX_EMPTY_LENGTH = 2**16
+MAX_BYTES = 2**60
 NAME = re.compile(r"\w{1,80}(\.\w{1,80}){0,40}", re.ASCII)
 VERSION = re.compile(r"[\w.+-]{1,30}", re.ASCII)
 AGAIN = "Copy or download it again."
 # How files begin that are taken for models by mistake.
-OTHERS = {
+MAGIC_NUMBERS = {
     b"\x80\x02": "a pickle, which can run any program",
     b"\x80\x03": "a pickle, which can run any program",
     b"\x80\x04": "a pickle or joblib file, which can run any program",
@@ -64,11 +64,11 @@ OTHERS = {
 
 
 class ModelError(OSError):
-    """A model could not be read; the message names the file and says what to do."""
+    """A model could not be read; the message contains the file name and a remedy."""
 
 
-class Refusal(Exception):
-    """Why a file is refused, as the rest of a sentence that begins with its name."""
+class Invalid(Exception):
+    """Why a file is invalid, as the rest of a sentence that begins with its name."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[s
         )
         arrays = {name: _read_array(file, name, entry) for name, entry in header.entries.items()}
         if _checksum(header.text, arrays) != header.checksum:
-            raise Refusal(f"is damaged: its checksum does not match its contents. {AGAIN}")
+            raise Invalid(f"is damaged: its checksum does not match its contents. {AGAIN}")
         return header.record, arrays
 
 
@@ -200,27 +200,27 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 
 @contextmanager
-def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn a `Refusal` into a `ModelError` that names the file."""
+def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an `Invalid` into a `ModelError` that names the file."""
     try:
         yield
-    except Refusal as refusal:
-        raise ModelError(f"{os.fspath(path)} {refusal}") from None
+    except Invalid as error:
+        raise ModelError(f"{os.fspath(path)} {error}") from None
 
 
-def shown(value: Any) -> str:
+def safe_repr(value: Any) -> str:
     """A value from a file as part of a message: ASCII, on one line, and short."""
     if isinstance(value, str):
         value = value[:60]
     elif isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
     elif isinstance(value, int) and abs(value) > 10**30:
-        return "a number of very many digits"
+        return "a number with very many digits"
     text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What an exception says, as part of a message: ASCII, on one line, and short."""
     text = " ".join(str(error).split()).encode("ascii", "backslashreplace").decode("ascii")
     return text if len(text) <= 100 else text[:97] + "..."
@@ -232,11 +232,11 @@ def parse_json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
         if len(table) < len(pairs):
-            raise ValueError("a name is given twice")
+            raise ValueError("a name occurs twice")
         return table
 
     def refused(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number")
+        raise ValueError(f"{constant} is not a number")
 
     def finite(digits: str) -> float:
         number = float(digits)
@@ -253,51 +253,51 @@ def parse_json(text: str) -> Any:
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
     """Open a plain file for reading, and give its size."""
-    with refusing(path):
+    with naming_file(path):
         try:
             kind = os.stat(path).st_mode
             if not stat.S_ISREG(kind):  # a pipe would wait for ever
                 what = "a folder" if stat.S_ISDIR(kind) else "not a plain file"
-                raise Refusal(f"is not an ldsu model: it is {what}.")
+                raise Invalid(f"is not an ldsu model: it is {what}.")
             with open(path, "rb") as file:
                 yield file, os.fstat(file.fileno()).st_size
         except FileNotFoundError:
-            raise Refusal("is not there. Check its name and folder.") from None
+            raise Invalid("does not exist. Check its name and folder.") from None
         except OSError as error:
-            raise Refusal(f"cannot be read: {error.strerror or 'the system refuses'}.") from None
+            raise Invalid(f"cannot be read: {error.strerror or 'the system refuses'}.") from None
 
 
 def _read_header(file: BinaryIO, size: int) -> Header:
     beginning = file.read(64)
     other = _other_format(beginning)
     if other:
-        raise Refusal(f"is not an ldsu model: it is {other}. Models are written by ldsu.save_model.")
+        raise Invalid(f"is not an ldsu model: it is {other}. Models are written by ldsu.save_model.")
     length = int.from_bytes(beginning[:8], "little")
     if length > HEADER_BYTES:
-        raise Refusal(f"is not an ldsu model: its header would be {length:,} bytes long.")
+        raise Invalid(f"is not an ldsu model: its header would be {length:,} bytes long.")
     if 8 + length > size:
-        raise Refusal(f"is damaged: it ends after {size:,} bytes, within its header of {length:,}. {AGAIN}")
+        raise Invalid(f"is damaged: it ends after {size:,} bytes, within its header of {length:,}. {AGAIN}")
     file.seek(8)
     encoded = file.read(length)
     if _items(encoded) > HEADER_ITEMS:
-        raise Refusal(f"is not an ldsu model: its header has more than {HEADER_ITEMS:,} items.")
+        raise Invalid(f"is not an ldsu model: its header has more than {HEADER_ITEMS:,} items.")
     try:
         header = parse_json(encoded.decode("ascii"))
     except ValueError as error:
-        raise Refusal(f"is damaged: its header cannot be read ({words(error)}). {AGAIN}") from None
+        raise Invalid(f"is damaged: its header cannot be read ({error_text(error)}). {AGAIN}") from None
     del encoded
     metadata: Any = header.pop("__metadata__", None) if isinstance(header, dict) else None
     text = metadata.get("ldsu") if isinstance(metadata, dict) else None
     if not isinstance(text, str):
-        raise Refusal("is not an ldsu model: its header is another program's. Models are written by ldsu.save_model.")
+        raise Invalid("is not an ldsu model: its header is another program's. Models are written by ldsu.save_model.")
     try:
         record = parse_json(text)
     except ValueError as error:
-        raise Refusal(f"is damaged: its record cannot be read ({words(error)}). {AGAIN}") from None
+        raise Invalid(f"is damaged: its record cannot be read ({error_text(error)}). {AGAIN}") from None
     _check_format(metadata.get("format"), record)
     checksum = metadata.get("sha256")
     if not isinstance(record, dict) or not isinstance(checksum, str) or len(metadata) != 3:
-        raise Refusal(f"is damaged: its record or its checksum is missing. {AGAIN}")
+        raise Invalid(f"is damaged: its record or its checksum is missing. {AGAIN}")
     return Header(record, text, checksum, _entries(header, size - 8 - length), 8 + length, size)
 
 
@@ -305,7 +305,7 @@ def _other_format(beginning: bytes) -> str | None:
     """What a file is that does not begin as a model does: the length of a header, and a bracket."""
     if not beginning:
         return "empty"
-    for magic, what in OTHERS.items():
+    for magic, what in MAGIC_NUMBERS.items():
         # A header's length may begin with any two bytes, but ends in zeros.
         if beginning.startswith(magic) and beginning[4:9] != b"\0\0\0\0{":
             return what
@@ -322,11 +322,11 @@ def _check_format(written: Any, record: Any) -> None:
     if written in map(str, READABLE):
         return
     if not isinstance(written, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", written):
-        raise Refusal(f"is damaged: its format is {shown(written)}, which is none. {AGAIN}")
+        raise Invalid(f"is damaged: its format {safe_repr(written)} is invalid. {AGAIN}")
     versions = record.get("versions") if isinstance(record, dict) else None
     version = versions.get("ldsu") if isinstance(versions, dict) else None
     known = isinstance(version, str) and VERSION.fullmatch(version)
-    raise Refusal(
+    raise Invalid(
         f"was written by {f'ldsu {version}' if known else 'another ldsu'} (model format {written}); this is ldsu "
         f"{ldsu.__version__}, which reads formats {' and '.join(map(str, READABLE))}. Update with: pip install -U ldsu"
     )
@@ -334,48 +334,53 @@ def _check_format(written: Any, record: Any) -> None:
 
 def _entries(header: dict[str, Any], available: int) -> dict[str, Entry]:
     """The arrays of a header, in the order of their bytes, which fill what there is without gap or overlap."""
-    entries = sorted(((name, _entry(name, said)) for name, said in header.items()), key=_by_place)
+    entries = sorted(((name, _entry(name, description)) for name, description in header.items()), key=_by_offset)
     at = 0
     for name, entry in entries:
         if entry.start != at:
-            raise Refusal(f"is damaged: array {name} begins at byte {shown(entry.start)}, not at {at:,}. {AGAIN}")
+            raise Invalid(f"is damaged: array {name} begins at byte {safe_repr(entry.start)}, not at {at:,}. {AGAIN}")
         at = entry.stop
     if at != available:
-        raise Refusal(f"is damaged: its arrays take {shown(at)} bytes, but it has {available:,} for them. {AGAIN}")
+        raise Invalid(f"is damaged: its arrays take {safe_repr(at)} bytes, but it has {available:,} for them. {AGAIN}")
     for name, entry in entries:
         # Only an array without elements can: its length would be believed, and other arrays made as long.
-        if max(entry.shape, default=0) > max(available, EMPTY_LENGTH):
-            raise Refusal(f"is damaged: array {name} has no elements in shape {shown(str(entry.shape))}. {AGAIN}")
+        if max(entry.shape, default=0) > max(available, MAX_EMPTY_LENGTH):
+            raise Invalid(f"is damaged: array {name} has no elements in shape {safe_repr(str(entry.shape))}. {AGAIN}")
     return dict(entries)
 
 
-def _by_place(item: tuple[str, Entry]) -> tuple[int, int]:
+def _by_offset(item: tuple[str, Entry]) -> tuple[int, int]:
     return item[1].start, item[1].stop
 
 
-def _entry(name: str, said: Any) -> Entry:
+def _entry(name: str, description: Any) -> Entry:
     if not NAME.fullmatch(name):
-        raise Refusal(f"is not an ldsu model: {shown(name)} is no name for an array.")
-    if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
-        raise Refusal(f"is damaged: array {name} is not described by dtype, shape and data_offsets. {AGAIN}")
-    code, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+        raise Invalid(f"is not an ldsu model: {safe_repr(name)} is not a valid array name.")
+    if not isinstance(description, dict) or set(description) != {"dtype", "shape", "data_offsets"}:
+        raise Invalid(f"is damaged: array {name} is not described by dtype, shape and data_offsets. {AGAIN}")
+    code, shape, offsets = description["dtype"], description["shape"], description["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        raise Refusal(f"is not an ldsu model: array {name} is of type {shown(code)}, not of {', '.join(DTYPES)}.")
-    if not _whole_numbers(shape) or len(shape) > MOST_DIMENSIONS or not _whole_numbers(offsets) or len(offsets) != 2:
-        raise Refusal(f"is damaged: array {name} has a shape or a place that is not whole numbers from 0. {AGAIN}")
+        raise Invalid(f"is not an ldsu model: array {name} is of type {safe_repr(code)}, not of {', '.join(DTYPES)}.")
+    if (
+        not _nonnegative_integers(shape)
+        or len(shape) > MAX_DIMENSIONS
+        or not _nonnegative_integers(offsets)
+        or len(offsets) != 2
+    ):
+        raise Invalid(f"is damaged: array {name} has a shape or a place that is not whole numbers from 0. {AGAIN}")
     # The product of what is not 0: NumPy refuses (0, 2**62) too.
-    if math.prod(length or 1 for length in shape) * DTYPES[code].itemsize > MOST_BYTES:
-        raise Refusal(f"is damaged: array {name} would take more bytes than any file has. {AGAIN}")
+    if math.prod(length or 1 for length in shape) * DTYPES[code].itemsize > MAX_BYTES:
+        raise Invalid(f"is damaged: array {name} would take more bytes than any file has. {AGAIN}")
     bytes_needed = math.prod(shape) * DTYPES[code].itemsize
     if offsets[1] - offsets[0] != bytes_needed:
-        raise Refusal(
-            f"is damaged: array {name} of shape {shown(str(tuple(shape)))} takes {bytes_needed:,} bytes. {AGAIN}"
+        raise Invalid(
+            f"is damaged: array {name} of shape {safe_repr(str(tuple(shape)))} takes {bytes_needed:,} bytes. {AGAIN}"
         )
     return Entry(code, tuple(shape), offsets[0], offsets[1])
 
 
-def _whole_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and 0 <= value <= MOST_BYTES for value in values)
+def _nonnegative_integers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value <= MAX_BYTES for value in values)
 
 
 def _read_array(file: BinaryIO, name: str, entry: Entry) -> np.ndarray:
@@ -383,9 +388,9 @@ def _read_array(file: BinaryIO, name: str, entry: Entry) -> np.ndarray:
     # Truth values are read as bytes: NumPy takes any byte for one, and only 0 and 1 for a sound one.
     target = array.view(np.uint8) if entry.code == "BOOL" else array
     if file.readinto(_bytes(target)) != array.nbytes:  # type: ignore[attr-defined]
-        raise Refusal(f"is damaged: it ends within array {name}. {AGAIN}")
+        raise Invalid(f"is damaged: it ends within array {name}. {AGAIN}")
     if entry.code == "BOOL" and target.max(initial=0) > 1:
-        raise Refusal(f"is damaged: array {name} holds truth values that are neither 0 nor 1. {AGAIN}")
+        raise Invalid(f"is damaged: array {name} holds truth values that are neither 0 nor 1. {AGAIN}")
     return array
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse
 
 from ldsu._utils.memory import require_memory
-from ldsu.io.container import Entry, Refusal, shown
-from ldsu.io.schema import JSON, Kind, Reader, Writer, at, reference, wrong
+from ldsu.io.container import Entry, Invalid, safe_repr
+from ldsu.io.schema import JSON, Kind, Reader, Writer, at, reference, wrong_value
 
 # Memory of an array of strings, in which each takes as much as the longest.
 TEXT_BYTES = 2**27
@@ -36,7 +36,7 @@ LABEL_DTYPES = (
 _LONG_NAMES = {"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
 
 
-def checked_json(value: JSON, place: str) -> JSON:
+def to_json(value: JSON, place: str) -> JSON:
     """Plain data with NumPy's numbers made Python's; anything else is a ValueError."""
     if value is None or isinstance(value, (bool, str)):
         return value if value is None or isinstance(value, bool) else str(value)
@@ -47,52 +47,52 @@ def checked_json(value: JSON, place: str) -> JSON:
     if isinstance(value, (float, np.floating)) and np.isfinite(value):
         return float(value)
     if isinstance(value, (list, tuple)):
-        return [checked_json(part, f"{place}[{i}]") for i, part in enumerate(value)]
+        return [to_json(part, f"{place}[{i}]") for i, part in enumerate(value)]
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {str(name): checked_json(part, f"{place}.{name}") for name, part in value.items()}
+        return {str(name): to_json(part, f"{place}.{name}") for name, part in value.items()}
     raise ValueError(
-        f"{place} is {short(value)}, which a model file cannot hold: use numbers, texts, lists and tables of them."
+        f"{place} is {short_repr(value)}, which a model file cannot store: use numbers, strings, lists and dicts."
     )
 
 
-def short(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A user's value as part of a message: on one line, and short."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def agree(sizes: dict[str, int], lengths: Mapping[str, int], place: str) -> None:
-    """Enter lengths by symbol, and refuse one that differs from what it was elsewhere."""
+def check_lengths(sizes: dict[str, int], lengths: Mapping[str, int], place: str) -> None:
+    """Record lengths by symbol, and reject one that differs from a previous length."""
     for symbol, length in lengths.items():
         if sizes.setdefault(symbol, length) != length:
-            raise Refusal(
-                f"is not a sound model: {at(place)} has a length of {length} where {sizes[symbol]} is needed."
+            raise Invalid(
+                f"is not a valid model: {at(place)} has a length of {length} where {sizes[symbol]} is needed."
             )
 
 
 class Plain:
     """A kind that is plain data, and looks like it."""
 
-    wanted = "plain data"
+    expected = "plain data"
 
     def save(self, value: Any, place: str, writer: Writer) -> JSON:
         """Take a value apart."""
-        stored = checked_json(value, place)
-        if not self.holds(stored):
-            raise ValueError(f"{place} is {short(value)}, not {self.wanted}: this model cannot be saved.")
+        stored = to_json(value, place)
+        if not self.is_valid(stored):
+            raise ValueError(f"{place} is {short_repr(value)}, not {self.expected}: this model cannot be saved.")
         return stored
 
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> Any:
         """Check what `save` gave."""
-        if not self.holds(stored):
-            raise wrong(place, stored, self.wanted)
+        if not self.is_valid(stored):
+            raise wrong_value(place, stored, self.expected)
         return stored
 
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
         """As it is."""
         return stored
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether this is what it should be."""
         return True
 
@@ -104,9 +104,9 @@ class Json(Plain):
 class OutputConfig(Plain):
     """What `set_output` set: the container that `transform` gives."""
 
-    wanted = "a container for features"
+    expected = "a container for features"
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether it is a container that scikit-learn has."""
         containers = ("default", "pandas", "polars", None)
         return (
@@ -122,9 +122,9 @@ class Number(Plain):
 
     low: float = -np.inf
     above: bool = False
-    wanted = "a number in its range"
+    expected = "a number in its range"
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether it is a number in its range."""
         if type(stored) not in (int, float) or abs(stored) > 1e300:
             return False
@@ -136,15 +136,15 @@ class Number(Plain):
 
 
 @dataclass(frozen=True)
-class Whole(Plain):
+class Integer(Plain):
     """A whole number from `low` to `high`; with a symbol, the length that it stands for."""
 
     symbol: str = ""
     low: int = 0
     high: int = 2**53 - 1
-    wanted = "a whole number in its range"
+    expected = "a whole number in its range"
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether it is a whole number in its range."""
         return type(stored) is int and self.low <= stored <= self.high
 
@@ -152,7 +152,7 @@ class Whole(Plain):
         """The number, which agrees with other lengths of its symbol."""
         number = int(super().load(stored, place, reader, sizes))
         if self.symbol:
-            agree(sizes, {self.symbol: number}, place)
+            check_lengths(sizes, {self.symbol: number}, place)
         return number
 
 
@@ -163,21 +163,21 @@ class Text(Plain):
     choices: tuple[str, ...] = ()
 
     @property
-    def wanted(self) -> str:  # type: ignore[override]
+    def expected(self) -> str:  # type: ignore[override]
         """What it should be."""
         return f"one of {', '.join(self.choices)}" if self.choices else "a text"
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether it is one of the texts."""
         return isinstance(stored, str) and (not self.choices or stored in self.choices)
 
 
-class Flag(Plain):
+class Boolean(Plain):
     """True or False."""
 
-    wanted = "true or false"
+    expected = "true or false"
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether it is one of the two."""
         return isinstance(stored, bool)
 
@@ -206,7 +206,7 @@ class Array:
     def save(self, value: Any, place: str, writer: Writer) -> JSON:
         """Store the array."""
         if not isinstance(value, np.ndarray) or value.dtype.kind not in self.kinds or value.ndim != len(self.shape):
-            raise ValueError(f"{place} is {short(value)}, not {self._wanted}: this model cannot be saved.")
+            raise ValueError(f"{place} is {short_repr(value)}, not {self._expected}: this model cannot be saved.")
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(
                 f"{place} holds NaN or infinity: this model cannot be saved. Rescale the data and fit again."
@@ -219,15 +219,15 @@ class Array:
         """The array, if it is what it should be."""
         array = reader.take(stored, place)
         if array.dtype.kind not in self.kinds or array.ndim != len(self.shape):
-            raise wrong(place, f"{array.dtype} {array.shape}", self._wanted)
+            raise wrong_value(place, f"{array.dtype} {array.shape}", self._expected)
         lengths = {}
         for symbol, length in zip(self.shape, array.shape, strict=True):
             lengths[symbol.removesuffix("+1")] = length - symbol.endswith("+1")
-        agree(sizes, lengths, place)
+        check_lengths(sizes, lengths, place)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise Refusal(f"is not a sound model: {at(place)} holds NaN or infinity.")
+            raise Invalid(f"is not a valid model: {at(place)} holds NaN or infinity.")
         if self.low is not None and array.min(initial=self.low) < self.low:
-            raise Refusal(f"is not a sound model: {at(place)} goes down to {array.min()}, below {self.low}.")
+            raise Invalid(f"is not a valid model: {at(place)} goes down to {array.min()}, below {self.low}.")
         return array
 
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> str:
@@ -236,7 +236,7 @@ class Array:
         return "missing" if entry is None else f"{_LONG_NAMES[entry.code]} {entry.shape}"
 
     @property
-    def _wanted(self) -> str:
+    def _expected(self) -> str:
         names = " or ".join({"f": "numbers", "i": "whole numbers", "b": "truth values"}[kind] for kind in self.kinds)
         return f"an array of {names} with {len(self.shape)} dimension(s)"
 
@@ -250,7 +250,9 @@ class Sparse:
     def save(self, value: Any, place: str, writer: Writer) -> JSON:
         """Store its three arrays."""
         if not scipy.sparse.issparse(value) or value.format != "csr" or value.data.dtype.kind != "f":
-            raise ValueError(f"{place} is {short(value)}, not a sparse matrix by rows: this model cannot be saved.")
+            raise ValueError(
+                f"{place} is {short_repr(value)}, not a sparse matrix by rows: this model cannot be saved."
+            )
         if not np.isfinite(value.data).all():
             raise ValueError(f"{place} holds NaN or infinity: this model cannot be saved.")
         return {
@@ -263,16 +265,16 @@ class Sparse:
         """The matrix, if its indices are sound."""
         names = {"sparse", "columns", "data", "indices", "indptr"}
         if not isinstance(stored, dict) or set(stored) != names or stored["sparse"] not in ("array", "matrix"):
-            raise wrong(place, stored, "a sparse matrix")
-        columns = Whole(self.shape[1]).load(stored["columns"], f"{place}.columns", reader, sizes)
-        own: dict[str, int] = {}
-        data = Array("f", ("entries",)).load(stored["data"], f"{place}.data", reader, own)
-        indices = Array("i", ("entries",), low=0).load(stored["indices"], f"{place}.indices", reader, own)
-        indptr = Array("i", ("rows+1",), low=0).load(stored["indptr"], f"{place}.indptr", reader, own)
-        rows = own["rows"]
-        if rows < 0 or not climbs(indptr, data.size) or indices.max(initial=-1) >= columns:
-            raise Refusal(f"is not a sound model: the indices of {at(place)} are out of range.")
-        agree(sizes, {self.shape[0]: rows}, place)
+            raise wrong_value(place, stored, "a sparse matrix")
+        columns = Integer(self.shape[1]).load(stored["columns"], f"{place}.columns", reader, sizes)
+        lengths: dict[str, int] = {}
+        data = Array("f", ("entries",)).load(stored["data"], f"{place}.data", reader, lengths)
+        indices = Array("i", ("entries",), low=0).load(stored["indices"], f"{place}.indices", reader, lengths)
+        indptr = Array("i", ("rows+1",), low=0).load(stored["indptr"], f"{place}.indptr", reader, lengths)
+        rows = lengths["rows"]
+        if rows < 0 or not is_nondecreasing(indptr, data.size) or indices.max(initial=-1) >= columns:
+            raise Invalid(f"is not a valid model: the indices of {at(place)} are out of range.")
+        check_lengths(sizes, {self.shape[0]: rows}, place)
         make = scipy.sparse.csr_array if stored["sparse"] == "array" else scipy.sparse.csr_matrix
         return make((data, indices, indptr), shape=(rows, columns))
 
@@ -280,14 +282,14 @@ class Sparse:
         """That it is sparse, and how large."""
         entry = entries.get(reference(stored["indptr"], place)[0])
         rows = "?" if entry is None or not entry.shape else entry.shape[0] - 1
-        return f"sparse ({rows}, {shown(stored['columns'])})"
+        return f"sparse ({rows}, {safe_repr(stored['columns'])})"
 
 
 def _parts(matrix: Any) -> dict[str, np.ndarray]:
     return {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
 
 
-def climbs(starts: np.ndarray, end: int) -> bool:
+def is_nondecreasing(starts: np.ndarray, end: int) -> bool:
     """Whether these places go from 0 to `end` without a step back."""
     return bool(starts.size and starts[0] == 0 and starts[-1] == end and (np.diff(starts) >= 0).all())
 
@@ -302,14 +304,14 @@ class Strings:
         """A list."""
         names = np.asarray(value, dtype=object).tolist()
         if not all(isinstance(name, str) for name in names):
-            raise ValueError(f"{place} is {short(value)}, not a list of texts: this model cannot be saved.")
+            raise ValueError(f"{place} is {short_repr(value)}, not a list of texts: this model cannot be saved.")
         return [str(name) for name in names]
 
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> np.ndarray:
         """An array."""
         if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
-            raise wrong(place, stored, "a list of texts")
-        agree(sizes, {self.symbol: len(stored)}, place)
+            raise wrong_value(place, stored, "a list of texts")
+        check_lengths(sizes, {self.symbol: len(stored)}, place)
         return np.array(stored, dtype=object)
 
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
@@ -320,9 +322,9 @@ class Strings:
 class Texts(Plain):
     """A tuple of texts."""
 
-    wanted = "a list of texts"
+    expected = "a list of texts"
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether it is one."""
         return isinstance(stored, list) and all(isinstance(text, str) for text in stored)
 
@@ -332,11 +334,11 @@ class Texts(Plain):
 
 
 class Shape(Plain):
-    """The shape of an image: height and width, and 3 where it is coloured."""
+    """The shape of an image: height and width, and 3 where it is colored."""
 
-    wanted = "the shape of an image"
+    expected = "the shape of an image"
 
-    def holds(self, stored: JSON) -> bool:
+    def is_valid(self, stored: JSON) -> bool:
         """Whether it is one."""
         sides = isinstance(stored, list) and all(type(side) is int and 0 < side < 2**16 for side in stored)
         return sides and (len(stored) == 2 or (len(stored) == 3 and stored[2] == 3))
@@ -359,41 +361,41 @@ class Labels:
         dtype = "str" if labels.dtype.kind == "U" else labels.dtype.name
         of_texts = dtype in ("str", "object") and all(isinstance(part, str) for part in values)
         if labels.ndim != 1 or not (of_texts or dtype == "bool" or dtype in LABEL_DTYPES):
-            raise ValueError(f"{place} is {short(value)}: a model with labels of this type cannot be saved.")
+            raise ValueError(f"{place} is {short_repr(value)}: a model with labels of this type cannot be saved.")
         width = labels.dtype.itemsize // 4 if dtype == "str" else 0
         if width * 4 * len(values) > TEXT_BYTES:
-            raise ValueError(f"{place} holds {len(values)} labels of up to {width} letters: use shorter ones.")
+            raise ValueError(f"{place} holds {len(values)} labels of up to {width} characters: use shorter labels.")
         return {"dtype": dtype, "width": width, "values": values}
 
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> np.ndarray:
         """An array of that type."""
         if not isinstance(stored, dict) or set(stored) != {"dtype", "width", "values"}:
-            raise wrong(place, stored, "a list of labels")
+            raise wrong_value(place, stored, "a list of labels")
         dtype, width, values = stored["dtype"], stored["width"], stored["values"]
-        if not isinstance(values, list) or not Whole().holds(width):
-            raise wrong(place, stored, "a list of labels")
-        wanted: dict[str, type] = {"str": str, "object": str, "bool": bool}
-        if not isinstance(dtype, str) or not (dtype in wanted or dtype in LABEL_DTYPES):
-            raise wrong(f"{place}'s type", dtype, "one of labels")
-        needed = wanted.get(dtype, float if dtype.startswith("float") else int)
+        if not isinstance(values, list) or not Integer().is_valid(width):
+            raise wrong_value(place, stored, "a list of labels")
+        expected: dict[str, type] = {"str": str, "object": str, "bool": bool}
+        if not isinstance(dtype, str) or not (dtype in expected or dtype in LABEL_DTYPES):
+            raise wrong_value(f"{place}'s type", dtype, "one of labels")
+        needed = expected.get(dtype, float if dtype.startswith("float") else int)
         if not all(type(part) is needed for part in values):
-            raise Refusal(f"is not a sound model: {at(place)} holds labels that are not of type {dtype}.")
+            raise Invalid(f"is not a valid model: {at(place)} holds labels that are not of type {dtype}.")
         if dtype == "str":
             longest = max(map(len, values), default=0)
             if width * 4 * len(values) > TEXT_BYTES or width < longest:
-                raise Refusal(f"is not a sound model: {at(place)} holds labels of more letters than it says.")
+                raise Invalid(f"is not a valid model: {at(place)} contains labels longer than its width.")
             labels = np.array(values, dtype=f"<U{max(1, min(width, max(longest, SPARE_LETTERS)))}")
         else:
             labels = np.array(values, dtype=np.dtype(dtype))
         if np.unique(labels).size != labels.size:
-            raise Refusal(f"is not a sound model: {at(place)} holds a label twice.")
-        agree(sizes, {self.symbol: labels.size}, place)
+            raise Invalid(f"is not a valid model: {at(place)} contains a label twice.")
+        check_lengths(sizes, {self.symbol: labels.size}, place)
         return labels
 
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
         """The list."""
         if not isinstance(stored, dict) or not isinstance(stored.get("values"), list):
-            raise wrong(place, stored, "a list of labels")
+            raise wrong_value(place, stored, "a list of labels")
         return stored["values"]
 
 
@@ -412,14 +414,14 @@ class Labelling:
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> np.ndarray:
         """An array of labels."""
         if not isinstance(stored, dict) or set(stored) != {"labels", "places"}:
-            raise wrong(place, stored, "labels of rows")
+            raise wrong_value(place, stored, "labels of rows")
         labels = Labels().load(stored["labels"], place, reader, {})
         places = Array("i", (self.symbol,), low=0).load(stored["places"], place, reader, sizes)
         if places.max(initial=-1) >= labels.size:
-            raise Refusal(f"is not a sound model: {at(place)} names labels that are not there.")
+            raise Invalid(f"is not a valid model: {at(place)} refers to labels that are missing.")
         needed = labels.dtype.itemsize * places.size
         if needed > 8 * TEXT_BYTES:
-            raise Refusal(f"is not a sound model: {at(place)} would take {needed:,} bytes.")
+            raise Invalid(f"is not a valid model: {at(place)} would take {needed:,} bytes.")
         require_memory(needed, f"{at(place)} of a model", "Close other programs, or use a larger machine.")
         of_rows: np.ndarray = labels[places]
         return of_rows
@@ -427,7 +429,7 @@ class Labelling:
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
         """How many rows."""
         if not isinstance(stored, dict) or set(stored) != {"labels", "places"}:
-            raise wrong(place, stored, "labels of rows")
+            raise wrong_value(place, stored, "labels of rows")
         return Array("i", (self.symbol,)).describe(stored["places"], place, entries)
 
 
@@ -477,8 +479,8 @@ class Either:
 
     def _chosen(self, stored: JSON, place: str) -> tuple[Kind, JSON]:
         if not isinstance(stored, dict) or set(stored) != {"either", "value"}:
-            raise wrong(place, stored, "a choice of kinds")
+            raise wrong_value(place, stored, "a choice of kinds")
         number = stored["either"]
         if type(number) is not int or not 0 <= number < len(self.kinds):
-            raise wrong(place, number, "one of its kinds")
+            raise wrong_value(place, number, "one of its kinds")
         return self.kinds[number], stored["value"]

@@ -16,36 +16,36 @@ import numpy as np
 import ldsu
 from ldsu.io.container import (
     VERSION,
-    Refusal,
+    Invalid,
+    naming_file,
     read_container,
     read_header,
-    refusing,
     require_header,
-    shown,
+    safe_repr,
     write_container,
 )
-from ldsu.io.kinds import checked_json
-from ldsu.io.probe import changed_answer, load_probe, save_probe
-from ldsu.io.records import describe_record, put_together, take_apart
-from ldsu.io.schema import JSON, Reader, Writer, schema_of, sound
+from ldsu.io.kinds import to_json
+from ldsu.io.probe import find_changed_output, load_probe, save_probe
+from ldsu.io.records import describe_record, deserialize, serialize
+from ldsu.io.schema import JSON, Reader, Writer, reject_build_errors, schema_of
 
 
 def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] | None = None) -> None:
-    """Save a fitted model to a file that holds numbers and texts, and no code.
+    """Save a fitted model to a file of numbers and strings, without code.
 
-    Beside the model the file holds the versions it was made with and a probe: a few rows with the features they get, by
-    which `load_model` notices a machine or a version where the model would answer otherwise.
+    The file also contains package versions and a probe: a few rows with their features, by which `load_model` detects a
+    machine or version on which the model gives different results.
 
     Parameters
     ----------
     model : estimator
         Fitted: any of `ldsu.METHODS`, `LDSUClassifier`, `LabelledOnly`, `BlockScaler`, `ldsu.tables.TableModel`, a
         scikit-learn `Pipeline` of these, `StandardScaler`, `RidgeClassifier`, `LogisticRegression` or `LinearSVC`.
-        Graphs that ``store_graphs=True`` keeps are not saved. Models of `ldsu.dask` come to this machine first.
+        Graphs stored by ``store_graphs=True`` are not saved. Models of `ldsu.dask` are gathered first.
     path : path-like
-        Written whole or not at all; its folder is made if it is not there.
+        Written atomically; the folder is created if needed.
     about : dict, optional
-        What else is to be known of the model, as JSON has it; `describe_model` gives it back.
+        Additional JSON data about the model, returned by `describe_model`.
 
     Examples
     --------
@@ -71,8 +71,8 @@ def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] 
     record = {
         "versions": _versions(),
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
-        "about": checked_json(about or {}, "about"),
-        "model": take_apart(model, "model", writer),
+        "about": to_json(about or {}, "about"),
+        "model": serialize(model, "model", writer),
         "probe": save_probe(model, writer),
     }
     write_container(path, record, writer.arrays)
@@ -86,52 +86,51 @@ def require_storable(part: Any) -> None:
     part : object
         Of a class that model files know, such as `ldsu.tables.encoder.TableEncoder`.
     """
-    text = json.dumps(take_apart(part, "model", Writer()), separators=(",", ":"))
+    text = json.dumps(serialize(part, "model", Writer()), separators=(",", ":"))
     require_header(json.dumps(text).encode("ascii"))  # a record is a text within the header
 
 
 def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "cpu") -> Any:
-    """Load a model that `save_model` wrote. Nothing in the file is run, and everything in it is checked.
+    """Load a model saved by `save_model`. No code in the file is run, and all contents are validated.
 
     Parameters
     ----------
     path : path-like
     check : bool, default=True
-        Compute the features of a few stored rows and compare them with those from when the model was saved.
+        Whether to compute the features of a few stored rows and compare them with those at saving.
     device : str, default="cpu"
-        Where features are computed, as for `LDSU`, wherever the model was fitted. It takes the place of the parameter
-        `device` too.
+        Device on which features are computed, as in `LDSU`. Replaces the parameter `device` of the model.
 
     Returns
     -------
     model : estimator
-        As it was saved. Its arrays are its own.
+        The model as saved.
 
     Raises
     ------
     ldsu.io.ModelError
-        If the file is no model, is damaged, or gives other features here than where it was saved.
+        If the file is not a model, is damaged, or gives different features than when it was saved.
     """
     from ldsu._utils.arrays import arrays_on
 
-    arrays_on(device)  # refuses what is not there
+    arrays_on(device)  # raises for an unavailable device
     record, arrays = read_container(path)
-    with refusing(path), sound():
+    with naming_file(path), reject_build_errors():
         reader = Reader(arrays, device)
         _check_record(record)
-        model, _ = put_together(record["model"], "model", reader)
+        model, _ = deserialize(record["model"], "model", reader)
         probe = load_probe(record["probe"], reader)
         unused = sorted(set(arrays) - reader.used)
         if unused:
-            raise Refusal(f"is not a sound model: nothing in it uses array {unused[0]}.")
+            raise Invalid(f"is not a valid model: nothing in it uses array {unused[0]}.")
     if check and probe is not None:
-        with refusing(path):
+        with naming_file(path):
             _check_answers(model, probe, record["versions"])
     return model
 
 
 def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
-    """What a model file holds, without building the model or reading its arrays (nor verifying their checksum).
+    """Describe a model file without building the model, reading its arrays or verifying their checksum.
 
     Returns
     -------
@@ -143,7 +142,7 @@ def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
         - "arrays": for each its "dtype", "shape" and "bytes".
     """
     header = read_header(path)
-    with refusing(path), sound():
+    with naming_file(path), reject_build_errors():
         _check_record(header.record)
         tree = describe_record(header.record["model"], "model", header.entries)
     return {
@@ -170,10 +169,10 @@ def _first(tree: Any, name: str) -> Any:
     """The value of a field of this name, nearest to the top."""
     level = [tree]
     while level:
-        for one in level:
-            if name in one["fields"]:
-                return one["fields"][name]
-        level = [inner for one in level for inner in _inner_records(one["fields"])]
+        for record in level:
+            if name in record["fields"]:
+                return record["fields"][name]
+        level = [inner for record in level for inner in _inner_records(record["fields"])]
     return None
 
 
@@ -201,7 +200,7 @@ def _check_fitted(model: Any) -> None:
 def _check_record(record: dict[str, Any]) -> None:
     """The record's own parts; those of the model are checked by its schema."""
     if set(record) != {"versions", "saved", "about", "model", "probe"}:
-        raise Refusal(f"is not a sound model: its record has the parts {shown(', '.join(record))}.")
+        raise Invalid(f"is not a valid model: its record has the parts {safe_repr(', '.join(record))}.")
     versions = record["versions"]
     numbered = isinstance(versions, dict) and all(
         VERSION.fullmatch(name) and isinstance(number, str) and VERSION.fullmatch(number)
@@ -209,17 +208,20 @@ def _check_record(record: dict[str, Any]) -> None:
     )
     when = record["saved"]
     if not numbered or not isinstance(when, str) or not re.fullmatch(r"[0-9T:+-]{10,40}", when):
-        raise Refusal("is not a sound model: its versions or its date are none.")
+        raise Invalid("is not a valid model: its versions or its date are invalid.")
     if not isinstance(record["about"], dict):
-        raise Refusal("is not a sound model: what it says about itself is no table.")
+        raise Invalid("is not a valid model: its 'about' is not a JSON object.")
 
 
 def _check_answers(model: Any, probe: tuple[Any, dict[str, np.ndarray]], versions: dict[str, str]) -> None:
-    found = changed_answer(model, probe)
+    found = find_changed_output(model, probe)
     if found is not None:
         name, difference = found
-        there, here = (", ".join(f"{key} {number}" for key, number in of.items()) for of in (versions, _versions()))
-        raise Refusal(
-            f"gives other {shown(name).strip(chr(39))} here than where it was saved (by {difference:.0e}): it was "
-            f"saved with {there[:110]}; here {here}. Install those versions, or load it with check=False."
+        saved_with, loaded_with = (
+            ", ".join(f"{key} {number}" for key, number in of.items()) for of in (versions, _versions())
+        )
+        raise Invalid(
+            f"gives different {safe_repr(name).strip(chr(39))} than when it was saved (by {difference:.0e}): it was "
+            f"saved with {saved_with[:110]}; loaded with {loaded_with}. Install those versions, or load it with "
+            "check=False."
         )

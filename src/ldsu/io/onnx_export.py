@@ -28,7 +28,7 @@ from ldsu.solvers import KernelExpansion, LocalExpansion
 
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 # A file of one piece; protobuf knows no larger message.
-MOST_BYTES = 2**31 - 2**20
+MAX_BYTES = 2**31 - 2**20
 # scikit-learn leaves rows this short as they are when it divides rows by their lengths.
 SHORTEST = 10 * float(np.finfo(np.float64).eps)
 # A training row is as deep in the data as itself, whichever way its length was rounded.
@@ -42,7 +42,7 @@ def to_onnx(model: Any, *, outputs: Iterable[str] | None = None) -> Any:
 
     - "features", doubles (n, r), as `transform` gives them; of an `LDSUClassifier`, as its `features_` does;
     - "label", (n,), texts or int64 (truth values as 0 and 1);
-    - "scores", doubles (n, c), or (n, 1) for two classes, of a linear classifier, standardised where the model does so;
+    - "scores", doubles (n, c), or (n, 1) for two classes, of a linear classifier, standardized where the model does so;
     - "probability", doubles (n, c), "confidence" and "familiarity", doubles (n,): those of an `LDSUClassifier` with
       ``classifier=None``, as its `predict_proba` and `confidence` give them.
 
@@ -68,7 +68,7 @@ def to_onnx(model: Any, *, outputs: Iterable[str] | None = None) -> Any:
     unknown = [name for name in wanted if name not in found]
     if unknown or not wanted:
         raise ValueError(
-            f"outputs = {wanted}, but the ONNX graph of {type(model).__name__} gives {', '.join(found)}: choose some."
+            f"outputs = {wanted}, but the ONNX graph of {type(model).__name__} has the outputs {', '.join(found)}."
         )
     return graph.finish({name: found[name] for name in wanted}, metadata(model))
 
@@ -114,9 +114,9 @@ class Graph:
         key = (array.dtype.kind if texts else array.dtype.str, array.shape, contents)
         if key not in self._constants:
             self._bytes += len(contents)
-            if self._bytes > MOST_BYTES:
+            if self._bytes > MAX_BYTES:
                 raise ValueError(
-                    f"The model's arrays take more than {MOST_BYTES / 2**30:.0f} GiB, which an ONNX file cannot hold. "
+                    f"The model's arrays take more than {MAX_BYTES / 2**30:.0f} GiB, which an ONNX file cannot hold. "
                     "Fit on fewer rows, or save it with ldsu.save_model."
                 )
             name = self._new("constant")
@@ -271,21 +271,21 @@ def graph_outputs(graph: Graph, model: Any, x: str) -> dict[str, str]:
     if type(model) in METHODS.values():
         return {"features": _features(graph, model, x)}
     raise ValueError(
-        f"{type(model).__module__}.{type(model).__name__} cannot be written as ONNX by ldsu: what can are "
+        f"{type(model).__module__}.{type(model).__name__} cannot be exported to ONNX by ldsu. Supported: "
         f"{', '.join(METHODS)}, LDSUClassifier, BlockScaler, and of scikit-learn StandardScaler, RidgeClassifier, "
         "LogisticRegression, LinearSVC and Pipeline."
     )
 
 
 def _no_form(what: str, instead: str = "fit with one of rbf, linear, poly, cosine, chi2") -> ValueError:
-    return ValueError(f"{what} has no ONNX form; {instead}.")
+    return ValueError(f"{what} is not supported in ONNX; {instead}.")
 
 
 def _features(graph: Graph, model: Any, x: str) -> str:
     """``k(x, points) @ coefficients - offset``."""
     expansion = model.feature_map_
     if isinstance(expansion, LocalExpansion):
-        raise _no_form("The sparse solver's nearest-neighbour search", "fit with solver='exact'")
+        raise _no_form("The sparse solver's nearest-neighbor search", "fit with solver='exact'")
     if not isinstance(expansion, KernelExpansion):
         raise _no_form(f"The feature map {type(expansion).__name__}")
     points = expansion.points
@@ -403,8 +403,8 @@ def _classifier(graph: Graph, model: LDSUClassifier, x: str) -> dict[str, str]:
     Z = _scaled(graph, model.scaler_, features)
     linear = model.classifier_.estimator_ if isinstance(model.classifier_, LabelledOnly) else model.classifier_
     raw = _linear_scores(graph, linear, Z)
-    centred = graph.add("Sub", [raw, graph.constant(model.score_center_.astype(np.float64)[None])])
-    scores = graph.add("Div", [centred, graph.constant(model.score_scale_.astype(np.float64)[None])])
+    centered = graph.add("Sub", [raw, graph.constant(model.score_center_.astype(np.float64)[None])])
+    scores = graph.add("Div", [centered, graph.constant(model.score_scale_.astype(np.float64)[None])])
     outputs = {"label": _label(graph, _decided(graph, scores, c), model.classes_)}
     if model.classifier is None:
         probability = _probability(graph, model, Z, scores)

@@ -11,18 +11,18 @@ import numpy as np
 import scipy.sparse
 
 from ldsu._utils.arrays import ignoring_warnings, one_openmp_thread
-from ldsu.io.container import Refusal, shown
+from ldsu.io.container import Invalid, safe_repr
 from ldsu.io.kinds import Array, Either, Sparse
-from ldsu.io.schema import JSON, Kind, Reader, Writer, schema_of, sound, wrong
+from ldsu.io.schema import JSON, Kind, Reader, Writer, reject_build_errors, schema_of, wrong_value
 
 PROBE_ROWS, PROBE_CANDIDATES = 3, 16
 # The features of the probe may differ so much, relative to the largest: rounding, on another machine.
 PROBE_TOLERANCE = 1e-6
-# A row's farthest neighbour is no matter of rounding where the next is farther by this share.
-CLEAR = 1e-3
+# A row's farthest neighbor is no matter of rounding where the next is farther by this share.
+MIN_GAP = 1e-3
 # Of columns without names, and of rows far from everything. No more is ignored than these: scikit-learn, which changes
 # the filters of warnings whenever it checks an array, may in another thread put back what is set here.
-EXPECTED_WARNINGS = r"X does not have valid feature names|X has feature names|\d+ .* lie far from everything"
+EXPECTED_WARNINGS = r"X does not have valid feature names|X has feature names|\d+ .* lie far from all training rows"
 # Steps of a pipeline through which rows can be traced back.
 SCALERS = ("BlockScaler", "StandardScaler")
 
@@ -74,24 +74,24 @@ def load_probe(stored: JSON, reader: Reader) -> tuple[Any, dict[str, np.ndarray]
     if stored is None:
         return None
     if not isinstance(stored, dict) or set(stored) != {"rows", "answers"} or not isinstance(stored["answers"], dict):
-        raise wrong("the probe", stored, "rows and answers")
+        raise wrong_value("the probe", stored, "rows and answers")
     sizes: dict[str, int] = {}
     rows = _ROWS.load(stored["rows"], "probe.rows", reader, sizes)
     if sizes["q"] > PROBE_ROWS:
-        raise Refusal(f"is not a sound model: its probe has {sizes['q']} rows, where {PROBE_ROWS} is the limit.")
+        raise Invalid(f"is not a valid model: its probe has {sizes['q']} rows, where {PROBE_ROWS} is the limit.")
     answers = {}
     for name, answer in stored["answers"].items():
-        answers[name] = _ANSWER.load(answer, f"probe.{shown(name)}", reader, {"q": sizes["q"]})
+        answers[name] = _ANSWER.load(answer, f"probe.{safe_repr(name)}", reader, {"q": sizes["q"]})
     return rows, answers
 
 
-def changed_answer(model: Any, probe: tuple[Any, dict[str, np.ndarray]]) -> tuple[str, float] | None:
+def find_changed_output(model: Any, probe: tuple[Any, dict[str, np.ndarray]]) -> tuple[str, float] | None:
     """The first answer that is not what it was when the model was saved, and by how much, relative to the largest."""
     rows, before = probe
-    with sound():
+    with reject_build_errors():
         now = probe_answers(model, rows)
         if set(now) != set(before) or any(now[name].shape != before[name].shape for name in now):
-            raise Refusal("is not a sound model: its stored answers are not of its own kind.")
+            raise Invalid("is not a valid model: its stored answers are not of its own kind.")
     for name, answer in before.items():
         difference = float(np.abs(now[name] - answer).max(initial=0)) / (float(np.abs(answer).max(initial=0)) or 1.0)
         if not difference <= PROBE_TOLERANCE:
@@ -112,24 +112,24 @@ def kernel_rows(model: Any) -> Any:
         return None
     points = model.feature_map_.points
     if isinstance(model.feature_map_, LocalExpansion):
-        return _clear_rows(model.feature_map_)
+        return _unambiguous_rows(model.feature_map_)
     n = points.shape[0]
     return points[np.unique([0, n // 2, n - 1])].astype(np.float64)
 
 
-def _clear_rows(feature_map: Any) -> np.ndarray | None:
-    """Own points of a `LocalExpansion` whose nearest neighbours are the same ones on every machine.
+def _unambiguous_rows(feature_map: Any) -> np.ndarray | None:
+    """Own points of a `LocalExpansion` whose nearest neighbors are the same ones on every machine.
 
-    Where the last neighbour and the next one are equally near, rounding decides between them, and the features differ.
+    Where the last neighbor and the next one are equally near, rounding decides between them, and the features differ.
     """
     points, n = feature_map.points, feature_map.points.shape[0]
     some = points[np.unique(np.linspace(0, n - 1, PROBE_CANDIDATES).astype(int))]
     k = min(feature_map.n_conditioning + 1, n)
-    near = feature_map.index.of(some, min(k + 1, n), points)
+    near = feature_map.index.query(some, min(k + 1, n), points)
     D2 = np.sort(((points[near].astype(np.float64) - some[:, None]) ** 2).sum(axis=2), axis=1)
     gaps = np.ones(len(some)) if k == n else (D2[:, k] - D2[:, k - 1]) / np.maximum(D2[:, k], np.finfo(float).tiny)
     clear = np.argsort(-gaps, kind="stable")[:PROBE_ROWS]
-    clear = clear[gaps[clear] > CLEAR]
+    clear = clear[gaps[clear] > MIN_GAP]
     origin = 0.0 if feature_map.origin is None else feature_map.origin.astype(np.float64)
     return some[clear].astype(np.float64) * feature_map.unit + origin if clear.size else None
 

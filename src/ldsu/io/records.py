@@ -15,45 +15,51 @@ from typing import Any
 import numpy as np
 
 from ldsu._utils.memory import require_memory
-from ldsu.io.container import Entry, Refusal, shown
-from ldsu.io.kinds import Either, Optional, Text, agree, checked_json, short
-from ldsu.io.schema import JSON, SCHEMAS, Reader, Schema, Writer, at, schema_of, wrong
+from ldsu.io.container import Entry, Invalid, safe_repr
+from ldsu.io.kinds import Either, Optional, Text, check_lengths, short_repr, to_json
+from ldsu.io.schema import JSON, SCHEMAS, Reader, Schema, Writer, at, schema_of, wrong_value
 from ldsu.kernels import KERNELS
 
-DEEPEST = 20
+MAX_DEPTH = 20
 # Memory of an object of `Named` and of its name; described, it takes more than loaded.
 NAMED_BYTES = 800
 
 
-def take_apart(value: Any, place: str, writer: Writer, *, fitted: bool = True) -> JSON:
+def serialize(value: Any, place: str, writer: Writer, *, fitted: bool = True) -> JSON:
     """An object as plain data, its arrays in `writer`: class, parameters, and fields (None where it is not fitted)."""
     name, schema = schema_of(value, place)
     parameters = {}
     if not schema.constructed:
-        own = {key: of for key, of in value.get_params(deep=False).items() if not (fitted and key in schema.elsewhere)}
+        values = {
+            key: of
+            for key, of in value.get_params(deep=False).items()
+            if not (fitted and key in schema.stored_as_fields)
+        }
         for key, only in schema.only.items():
-            if own[key] != only:
-                raise ValueError(f"{place}.{key} is {short(own[key])}: a {name} can be saved with {key}={only} alone.")
-        parameters = {key: Parameter().save(of, f"{place}.{key}", writer) for key, of in own.items()}
+            if values[key] != only:
+                raise ValueError(
+                    f"{place}.{key} is {short_repr(values[key])}: a {name} can be saved with {key}={only} alone."
+                )
+        parameters = {key: Parameter().save(of, f"{place}.{key}", writer) for key, of in values.items()}
     fields = {}
-    for one in schema.fields if fitted else ():
-        if one.missing and not hasattr(value, one.name):
+    for field in schema.fields if fitted else ():
+        if field.missing and not hasattr(value, field.name):
             continue
-        fields[one.name] = one.kind.save(getattr(value, one.name), f"{place}.{one.name}", writer)
+        fields[field.name] = field.kind.save(getattr(value, field.name), f"{place}.{field.name}", writer)
     return {"class": name, "parameters": parameters, "fields": fields if fitted else None}
 
 
-def put_together(
+def deserialize(
     stored: JSON, place: str, reader: Reader, among: tuple[str, ...] | None = None, *, fitted: bool = True
 ) -> tuple[Any, dict[str, int]]:
-    """Check what `take_apart` gave and build the object; also gives the lengths found, by symbol."""
-    schema = _known(stored, place, among, fitted=fitted)
+    """Check what `serialize` gave and build the object; also gives the lengths found, by symbol."""
+    schema = _check_schema(stored, place, among, fitted=fitted)
     cls: Any = schema.load_class()
     sizes: dict[str, int] = {}
     values = {}
-    for one in schema.fields if fitted else ():
-        if one.name in stored["fields"]:
-            values[one.name] = one.kind.load(stored["fields"][one.name], f"{place}.{one.name}", reader, sizes)
+    for field in schema.fields if fitted else ():
+        if field.name in stored["fields"]:
+            values[field.name] = field.kind.load(stored["fields"][field.name], f"{place}.{field.name}", reader, sizes)
     if schema.constructed:
         built = cls(**values)
     else:
@@ -68,29 +74,31 @@ def put_together(
     return built, sizes
 
 
-def _known(stored: JSON, place: str, among: tuple[str, ...] | None, *, fitted: bool) -> Schema:
+def _check_schema(stored: JSON, place: str, among: tuple[str, ...] | None, *, fitted: bool) -> Schema:
     """The schema of a record, whose names are all in it."""
     if not isinstance(stored, dict) or set(stored) != {"class", "parameters", "fields"}:
-        raise wrong(place, stored, "an object")
-    if place.count(".") + place.count("[") > DEEPEST:
-        raise Refusal(f"is not a sound model: {at(place)} is nested too deeply.")
+        raise wrong_value(place, stored, "an object")
+    if place.count(".") + place.count("[") > MAX_DEPTH:
+        raise Invalid(f"is not a valid model: {at(place)} is nested too deeply.")
     name, fields = stored["class"], stored["fields"]
     if not isinstance(name, str) or name not in SCHEMAS or (among is not None and name not in among):
-        raise Refusal(f"is not a sound model: {at(place)} is of class {shown(name)}, which ldsu does not load there.")
+        raise Invalid(
+            f"is not a valid model: {at(place)} is of class {safe_repr(name)}, which ldsu does not load there."
+        )
     schema = SCHEMAS[name]
     if not isinstance(stored["parameters"], dict) or (schema.constructed and stored["parameters"]):
-        raise wrong(f"{place}'s parameters", stored["parameters"], "the parameters of an estimator")
+        raise wrong_value(f"{place}'s parameters", stored["parameters"], "the parameters of an estimator")
     if not fitted:
         if fields is not None or schema.constructed:
-            raise Refusal(f"is not a sound model: {at(place)} is fitted where it should not be.")
+            raise Invalid(f"is not a valid model: {at(place)} is fitted where it should not be.")
         return schema
     if not isinstance(fields, dict):
-        raise wrong(place, fields, f"a fitted {name}")
-    missing = [one.name for one in schema.fields if not one.missing and one.name not in fields]
-    unknown = sorted(set(fields) - {one.name for one in schema.fields})
+        raise wrong_value(place, fields, f"a fitted {name}")
+    missing = [field.name for field in schema.fields if not field.missing and field.name not in fields]
+    unknown = sorted(set(fields) - {field.name for field in schema.fields})
     if missing or unknown:
-        what = f"lacks {missing[0]}" if missing else f"has {shown(unknown[0])}, which a {name} has not"
-        raise Refusal(f"is not a sound model: {at(place)} {what}.")
+        what = f"lacks {missing[0]}" if missing else f"has {safe_repr(unknown[0])}, which a {name} does not have"
+        raise Invalid(f"is not a valid model: {at(place)} {what}.")
     return schema
 
 
@@ -105,16 +113,16 @@ def _parameters(
         # "deprecated" stands for the default of the version that says so.
         if name in schema.retired and (name not in defaults or value == "deprecated"):
             continue
-        if fitted and name in schema.elsewhere:
-            raise Refusal(f"is not a sound model: {at(place)}.{name} is there twice.")
+        if fitted and name in schema.stored_as_fields:
+            raise Invalid(f"is not a valid model: {at(place)}.{name} is stored twice.")
         parameters[name] = Parameter().load(value, f"{place}.{name}", reader, {})
     for name, only in schema.only.items():
         if parameters[name] != only:
-            raise wrong(f"{place}.{name}", stored[name], str(only))
+            raise wrong_value(f"{place}.{name}", stored[name], str(only))
     if "device" in parameters:
         parameters["device"] = reader.device
     if cls.__module__.startswith("ldsu."):
-        # Constraints of scikit-learn's own classes change with its versions.
+        # Constraints of scikit-learn's values classes change with its versions.
         from sklearn.utils._param_validation import validate_parameter_constraints
 
         validate_parameter_constraints(getattr(cls, "_parameter_constraints", {}), parameters, cls.__name__)
@@ -123,8 +131,8 @@ def _parameters(
 
 def _check_parameter(name: str, place: str, schema: Schema, defaults: Mapping[str, Any]) -> None:
     if name not in defaults and name not in schema.retired:
-        raise Refusal(
-            f"is not a sound model: {at(place)} has a parameter {shown(name)}, which is unknown here. "
+        raise Invalid(
+            f"is not a valid model: {at(place)} has a parameter {safe_repr(name)}, which is unknown in this version. "
             "If a newer version saved it, update with: pip install -U ldsu scikit-learn"
         )
 
@@ -147,17 +155,17 @@ def describe_record(
     *,
     fitted: bool = True,
 ) -> dict[str, Any]:
-    """Class, parameters, those that are not the default, and fields of what `take_apart` gave."""
-    schema = _known(stored, place, among, fitted=fitted)
+    """Class, parameters, those that are not the default, and fields of what `serialize` gave."""
+    schema = _check_schema(stored, place, among, fitted=fitted)
     kept = stored["parameters"]
     defaults = {} if schema.constructed else _defaults(schema.load_class())
     for name in kept:
         _check_parameter(name, place, schema, defaults)
     parameters = {name: Parameter().describe(value, f"{place}.{name}", entries) for name, value in kept.items()}
     fields = {
-        one.name: one.kind.describe(stored["fields"][one.name], f"{place}.{one.name}", entries)
-        for one in (schema.fields if fitted else ())
-        if one.name in stored["fields"]
+        field.name: field.kind.describe(stored["fields"][field.name], f"{place}.{field.name}", entries)
+        for field in (schema.fields if fitted else ())
+        if field.name in stored["fields"]
     }
     changed = {name: value for name, value in parameters.items() if name not in defaults or value != defaults[name]}
     return {"class": stored["class"], "parameters": parameters, "changed": changed, "fields": fields}
@@ -182,20 +190,20 @@ class Record:
         """Take it apart."""
         if schema_of(value, place)[0] not in self.names:
             raise ValueError(
-                f"{place} is a {type(value).__name__}, with which this model cannot be saved: "
-                f"it may be {', '.join(self.names)}."
+                f"{place} is a {type(value).__name__}, which cannot be saved in this model: "
+                f"supported are {', '.join(self.names)}."
             )
-        return take_apart(value, place, writer)
+        return serialize(value, place, writer)
 
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> Any:
         """Put it together."""
-        built, inner = put_together(stored, place, reader, self.names)
+        built, inner = deserialize(stored, place, reader, self.names)
         lengths = {outer: inner[symbol] for symbol, outer in self.same.items() if symbol in inner}
-        agree(sizes, lengths, place)
+        check_lengths(sizes, lengths, place)
         return built
 
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
-        """Its own description."""
+        """Its values description."""
         return describe_record(stored, place, entries, self.names)
 
 
@@ -228,7 +236,7 @@ class Named(Records):
 
     def save(self, value: Any, place: str, writer: Writer) -> JSON:
         """The different objects without a name, and for each object its name and its place among these."""
-        but_name = attrgetter(*(one.name for one in SCHEMAS[self.kind.names[0]].fields if one.name != "name"))
+        but_name = attrgetter(*(field.name for field in SCHEMAS[self.kind.names[0]].fields if field.name != "name"))
         first: dict[Any, Any] = {}
         for part in value:
             first.setdefault(but_name(part), part)
@@ -262,17 +270,17 @@ class Named(Records):
     def _parts(self, stored: JSON, place: str) -> tuple[list[str], list[int]]:
         """The names, and the place of each object among the different ones."""
         if not isinstance(stored, dict) or set(stored) != {"different", "names", "places"}:
-            raise wrong(place, stored, "a list of names")
+            raise wrong_value(place, stored, "a list of names")
         names, places, n_different = stored["names"], stored["places"], len(_list(stored["different"], place))
         if not isinstance(names, str) or not isinstance(places, str) or not re.fullmatch(r"[0-9 ]*", places):
-            raise wrong(place, stored, "a list of names")
+            raise wrong_value(place, stored, "a list of names")
         n = places.count(" ") + 1 if places else 0
         if names.count("\n") + 1 != max(n, 1) or (names and not n):
-            raise Refusal(f"is not a sound model: {at(place)} has {names.count(chr(10)) + 1} names for {n} columns.")
+            raise Invalid(f"is not a valid model: {at(place)} has {names.count(chr(10)) + 1} names for {n} columns.")
         require_memory(n * NAMED_BYTES, f"A model of {n:,} columns", "Close other programs, or use a larger machine.")
-        found = [int(one) if 0 < len(one) < 10 else n_different for one in places.split(" ")] if n else []
+        found = [int(index) if 0 < len(index) < 10 else n_different for index in places.split(" ")] if n else []
         if max(found, default=-1) >= n_different:
-            raise Refusal(f"is not a sound model: {at(place)} names columns that are not there.")
+            raise Invalid(f"is not a valid model: {at(place)} refers to columns that are missing.")
         return [_unescaped(name) for name in names.split("\n")][:n], found
 
 
@@ -312,16 +320,16 @@ class Steps:
         if not pairs or not all(
             isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
         ):
-            raise wrong(place, stored, "a list of named steps")
+            raise wrong_value(place, stored, "a list of named steps")
         names = [pair[0] for pair in pairs]
         if len(set(names)) < len(names):
-            raise Refusal(f"is not a sound model: two of {at(place)} have one name.")
+            raise Invalid(f"is not a valid model: two of {at(place)} have the same name.")
         return [(name, step) for name, step in pairs]
 
 
 def _list(stored: JSON, place: str) -> list[JSON]:
     if not isinstance(stored, list):
-        raise wrong(place, stored, "a list")
+        raise wrong_value(place, stored, "a list")
     return stored
 
 
@@ -332,7 +340,7 @@ class Parameter:
     def save(self, value: Any, place: str, writer: Writer) -> JSON:
         """Plain data; what JSON has not is a table with one entry that says what it is."""
         if value is None or isinstance(value, (bool, np.bool_, int, np.integer, str)):
-            return checked_json(value, place)
+            return to_json(value, place)
         if isinstance(value, (float, np.floating)):
             return float(value) if np.isfinite(value) else {"float": str(float(value))}
         if isinstance(value, (list, tuple)):
@@ -344,39 +352,39 @@ class Parameter:
                 "dict": [[self.save(part, f"{place}[{name!r}]", writer) for part in (name, of)] for name, of in pairs]
             }
         if hasattr(value, "get_params") and not isinstance(value, type):
-            return {"estimator": take_apart(value, place, writer, fitted=False)}
+            return {"estimator": serialize(value, place, writer, fitted=False)}
         if callable(value):
             raise ValueError(
-                f"{place} is the function {getattr(value, '__name__', value)}, and a model file holds no code. "
-                f"Models with the kernels {', '.join(KERNELS)} can be saved."
+                f"{place} is the function {getattr(value, '__name__', value)}, and a model file cannot store code. "
+                f"Supported kernels: {', '.join(KERNELS)}."
             )
         raise ValueError(
-            f"{place} is {short(value)}, which a model file cannot hold: parameters that can be saved are numbers, "
-            "texts, and lists and tables of these."
+            f"{place} is {short_repr(value)}, which a model file cannot store: supported parameters are numbers, "
+            "strings, and lists and dicts of these."
         )
 
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> Any:
         """The value."""
         if not isinstance(stored, dict):
             if isinstance(stored, list):
-                raise wrong(place, stored, "a parameter")
+                raise wrong_value(place, stored, "a parameter")
             return stored
-        if place.count("[") > DEEPEST:
-            raise Refusal(f"is not a sound model: {at(place)} is nested too deeply.")
+        if place.count("[") > MAX_DEPTH:
+            raise Invalid(f"is not a valid model: {at(place)} is nested too deeply.")
         (what, value), *more = stored.items() if stored else [("", None)]
         if more or what not in ("float", "list", "tuple", "dict", "estimator"):
-            raise wrong(place, stored, "a parameter")
+            raise wrong_value(place, stored, "a parameter")
         if what == "estimator":
-            return put_together(value, place, reader, fitted=False)[0]
+            return deserialize(value, place, reader, fitted=False)[0]
         if what == "float":
             if value not in ("inf", "-inf", "nan"):
-                raise wrong(place, value, "a number")
+                raise wrong_value(place, value, "a number")
             return float(value)
         parts = _list(value, place)
         if what == "dict":
             pairs = [_list(pair, place) for pair in parts]
             if any(len(pair) != 2 or isinstance(pair[0], (dict, list)) for pair in pairs):
-                raise wrong(place, stored, "a table")
+                raise wrong_value(place, stored, "a table")
             return {name: self.load(of, f"{place}[]", reader, sizes) for name, of in pairs}
         values = [self.load(part, f"{place}[]", reader, sizes) for part in parts]
         return values if what == "list" else tuple(values)

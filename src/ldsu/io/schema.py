@@ -13,90 +13,90 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ldsu.io.container import Entry, Refusal, shown, words
+from ldsu.io.container import Entry, Invalid, error_text, safe_repr
 
 # Plain data, as JSON has it.
 JSON = Any
 
 
 class Writer:
-    """Arrays gathered while a model is taken apart. One that several attributes share is stored once."""
+    """Arrays collected while a model is serialized. An array shared by several attributes is stored once."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
         self._names: dict[int, str] = {}
 
     def store(self, array: np.ndarray, place: str) -> JSON:
-        """Keep an array under the name of its place; gives how to find it again, in its order in memory."""
+        """Store an array under its path; returns a reference to it with its memory order."""
         name = self._names.setdefault(id(array), place)
         self.arrays[name] = array
         # Products of matrices round differently in the other order.
-        turned = array.ndim == 2 and array.strides[0] < array.strides[1] and min(array.shape) > 1
-        return {"array": name, "order": "F"} if turned else {"array": name}
+        fortran = array.ndim == 2 and array.strides[0] < array.strides[1] and min(array.shape) > 1
+        return {"array": name, "order": "F"} if fortran else {"array": name}
 
 
 class Reader:
-    """Arrays of a file, and which of them were taken."""
+    """Arrays of a file, and the names of those used."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], device: str) -> None:
         self.device = device
         self.used: set[str] = set()
         self._arrays = dict(arrays)
-        self._turned: dict[str, np.ndarray] = {}
+        self._fortran: dict[str, np.ndarray] = {}
 
     def take(self, stored: JSON, place: str) -> np.ndarray:
         """The array that `Writer.store` stored."""
-        name, turned = reference(stored, place)
+        name, fortran = reference(stored, place)
         if name not in self._arrays:
-            raise Refusal(f"is not a sound model: {at(place)} is in array {shown(name)}, which is not there.")
+            raise Invalid(f"is not a valid model: {at(place)} is in array {safe_repr(name)}, which is missing.")
         self.used.add(name)
-        if not turned:
+        if not fortran:
             return self._arrays[name]
-        if name not in self._turned:
-            self._turned[name] = np.asfortranarray(self._arrays[name])
-        return self._turned[name]
+        if name not in self._fortran:
+            self._fortran[name] = np.asfortranarray(self._arrays[name])
+        return self._fortran[name]
 
 
 def reference(stored: JSON, place: str) -> tuple[str, bool]:
     """Name of a stored array, and whether it lies by columns in memory."""
     if not isinstance(stored, dict) or not {"array"} <= set(stored) <= {"array", "order"}:
-        raise wrong(place, stored, "an array")
+        raise wrong_value(place, stored, "an array")
     name, order = stored["array"], stored.get("order", "C")
     if not isinstance(name, str) or order not in ("C", "F"):
-        raise wrong(place, stored, "an array")
+        raise wrong_value(place, stored, "an array")
     return name, order == "F"
 
 
-def wrong(place: str, stored: JSON, wanted: str) -> Refusal:
-    """What refuses a value that is not what its place needs."""
-    return Refusal(f"is not a sound model: {at(place)} is {shown(stored)}, not {wanted}.")
+def wrong_value(place: str, stored: JSON, expected: str) -> Invalid:
+    """Error for a value of the wrong type or range."""
+    return Invalid(f"is not a valid model: {at(place)} is {safe_repr(stored)}, not {expected}.")
 
 
 def at(place: str) -> str:
-    """A place as messages name it: the end of a long one."""
+    """A path in messages: the end of it, if long."""
     return place if len(place) <= 60 else f"...{place[-57:]}"
 
 
 @contextmanager
-def sound() -> Iterator[None]:
-    """Refuse what a record's checks let through and building the model then stumbles over."""
+def reject_build_errors() -> Iterator[None]:
+    """Turn errors while a model is built from a checked record into `Invalid`."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise Refusal(f"is not a sound model ({type(error).__name__}: {words(error)}).") from error
+        raise Invalid(f"is not a valid model ({type(error).__name__}: {error_text(error)}).") from error
 
 
 class Kind(Protocol):
     """How one field is stored: as plain data, its arrays apart."""
 
     def save(self, value: Any, place: str, writer: Writer) -> JSON:
-        """Take a value apart; a ValueError if it is not of this kind."""
+        """Serialize a value; raises a ValueError if it is not of this kind."""
 
     def load(self, stored: JSON, place: str, reader: Reader, sizes: dict[str, int]) -> Any:
-        """Check and put together what `save` gave. `sizes` are the lengths found so far, by symbol."""
+        """Validate and deserialize the result of `save`. `sizes` are the lengths found so far, by symbol."""
 
     def describe(self, stored: JSON, place: str, entries: Mapping[str, Entry]) -> Any:
-        """What there is to show of it, without arrays."""
+        """Description of the value, without arrays."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,14 @@ class Schema:
     constructed : bool
         Built by calling the class with its fields, as data classes are. Otherwise an estimator: its attributes are set,
         its parameters too, and `__init__` is not called.
-    elsewhere : tuple of str
+    stored_as_fields : tuple of str
         Parameters that are among the fields once the estimator is fitted.
     retired : tuple of str
         Parameters that some versions of scikit-learn have and others have not; ignored where they are unknown.
     only : mapping of str to value
         Parameters that must have this value.
     check : callable or None
-        ``check(object, sizes)`` raises `Refusal` if parts that are sound alone do not fit together.
+        ``check(object, sizes)`` raises `Invalid` if parts that are sound alone do not fit together.
     probe : callable or None
         ``probe(object)`` gives rows (up to 3, d) to try the object with after loading, or None.
     answers : callable or None
@@ -138,7 +138,7 @@ class Schema:
     load_class: Callable[[], type]
     fields: tuple[Field, ...]
     constructed: bool = False
-    elsewhere: tuple[str, ...] = ()
+    stored_as_fields: tuple[str, ...] = ()
     retired: tuple[str, ...] = ()
     only: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Any, dict[str, int]], None] | None = None
@@ -158,5 +158,7 @@ def schema_of(value: Any, place: str) -> tuple[str, Schema]:
     if schema is None or schema.load_class() is not type(value):
         hint = " Save its best_estimator_." if hasattr(value, "best_estimator_") else ""
         can = ", ".join(name for name, schema in SCHEMAS.items() if not schema.constructed)
-        raise ValueError(f"{place} is a {type(value).__module__}.{name}, which cannot be saved.{hint} What can: {can}.")
+        raise ValueError(
+            f"{place} is a {type(value).__module__}.{name}, which cannot be saved.{hint} Supported: {can}."
+        )
     return name, schema

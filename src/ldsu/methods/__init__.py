@@ -1,4 +1,4 @@
-"""The methods, by the names the paper gives them."""
+"""Feature extraction methods, with the names used in the paper."""
 
 from ldsu.methods._base import parameters
 from ldsu.methods.enfs import EnFS

@@ -1,4 +1,4 @@
-"""What the kernel methods share: validate, kernel, memory, solve, sign, transform."""
+"""Base class of the kernel methods: validation, kernel, memory check, transform."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ T = TypeVar("T")
 SHARED_DOCS = {
     "kernel parameters": """\
     kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
-        Kernel. A callable takes two rows, as 1-d arrays, and returns a number.
+        Kernel. A callable takes two rows as 1-d arrays and returns a number.
     gamma : float or "median", default="median"
         Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
-        Factor of the "median" rule. `LDSU` also takes "auto", its default: 2, or chosen together with the strength.
+        Factor of the "median" rule. The default of `LDSU` is "auto": 2, or chosen together with the strength.
     degree : int, default=3
-        Degree of poly.
+        Degree of the poly kernel.
     coef0 : float, default=1
-        Constant of poly.
+        Constant term of the poly kernel.
     kernel_params : dict, optional
-        Further arguments of a callable kernel.
+        Additional keyword arguments of a callable kernel.
     verbose : bool, default=False
-        Write a line to standard error for each stage of `fit`.
+        Whether to print the stages of `fit` to standard error.
 """,
     "fitted attributes": """\
     gamma_ : float or None
-        The bandwidth used.
+        Bandwidth.
     classes_ : ndarray of shape (c,)
-        The labels seen.
+        Class labels.
     timings_ : dict of str to float
         Seconds of each stage of `fit`.
 """,
@@ -65,7 +65,7 @@ SHARED_DOCS = {
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def parameters(cls: type[T]) -> type[T]:
-    """Make the annotated fields of an estimator the arguments of an `__init__` that only assigns them."""
+    """Generate an `__init__` that assigns the annotated fields of an estimator."""
     return dataclass(eq=False, repr=False, kw_only=True)(cls)
 
 
@@ -73,20 +73,19 @@ def parameters(cls: type[T]) -> type[T]:
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the kernel methods: features are ``k(x, X_fit) @ coef_``.
 
-    A method gives `_solve`, its formula on the kernel matrix, and says with class attributes what it needs. Its
-    parameters are the fields of a data class, beside those of the kernel that it inherits; its docstring takes what is
-    common from `SHARED_DOCS`.
+    A subclass implements `_solve` on the kernel matrix and declares its requirements as class attributes. Its
+    parameters are dataclass fields, in addition to the inherited kernel parameters; shared docs are in `SHARED_DOCS`.
 
     Attributes
     ----------
     min_classes : int
-        How many labelled classes the method cannot do without.
+        Minimum number of labelled classes.
     matrices : int
-        How many n x n arrays of double precision are alive at its peak.
+        Number of n x n arrays of doubles alive at peak memory.
     labelled_matrices : int
-        How many m x n arrays beside, m the number of labelled samples.
+        Number of m x n arrays in addition, m the number of labelled samples.
     labelled_only : bool
-        Whether it reads the labelled rows alone.
+        Whether only labelled rows are used.
     """
 
     min_classes: ClassVar[int] = 0
@@ -118,7 +117,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         super().__init_subclass__(**kwargs)
         doc = cls.__doc__ or ""
         for placeholder, text in SHARED_DOCS.items():
-            # From Python 3.13 on docstrings come without their indentation.
+            # Python >= 3.13 strips the indentation of docstrings.
             doc = doc.replace(f"    {{{placeholder}}}\n", text).replace(f"{{{placeholder}}}\n", dedent(text))
         cls.__doc__ = doc
 
@@ -130,9 +129,9 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
-            Samples, labelled and unlabelled; with ``kernel="precomputed"`` the kernel matrix (n, n).
+            Labelled and unlabelled samples; with ``kernel="precomputed"`` the kernel matrix (n, n).
         y : array-like of shape (n,), optional
-            Labels; -1, None, NaN or pandas.NA where there is none.
+            Labels; -1, None, NaN or pandas.NA for unlabelled rows.
 
         Returns
         -------
@@ -168,15 +167,15 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self._learn(X, codes, kernel, stages, **extra)
         if self.coef_ is not None and not np.all(np.isfinite(self.coef_)):
             raise ValueError(
-                f"{type(self).__name__} gave infinite coefficients with {self.get_params()}. "
-                "Its regularisation is too weak for these data: raise it, or rescale X."
+                f"{type(self).__name__} has infinite coefficients with {self.get_params()}. "
+                "The regularization is too weak for these data: increase it, or rescale X."
             )
         self.gamma_ = kernel.gamma
         self.timings_ = stages.seconds
         return self
 
     def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
-        assert not isinstance(gamma_scale, str)  # the constraints of all methods but LDSU say so
+        assert not isinstance(gamma_scale, str)  # only LDSU accepts "auto"
         return resolve_kernel(
             X,
             kernel=self.kernel,
@@ -188,7 +187,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         )
 
     def _choose(self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, **extra: Any) -> Kernel:
-        """Settle parameters that were left open, and give the kernel to learn with."""
+        """Resolve "auto" parameters and return the kernel to use."""
         return kernel
 
     def _validate(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
@@ -201,7 +200,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if self.classes_.size < self.min_classes:
             raise ValueError(
                 f"{name} needs labels of at least {self.min_classes} classes, but y has {self.classes_.size} class(es)"
-                f": {self.classes_.tolist()}. Label a point of another class, or use an unsupervised method."
+                f": {self.classes_.tolist()}. Label samples of another class, or use an unsupervised method."
             )
         if self.kernel == "precomputed":
             if X.shape[0] != X.shape[1]:
@@ -219,7 +218,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             eigenvalues, coefficients = self._solve(K, X, codes)
         if coefficients.shape[1] == 0:
             raise ValueError(
-                f"{type(self).__name__} finds no feature: nothing in these samples varies. Are all rows of X equal?"
+                f"{type(self).__name__} found no features: the samples have no variance. Are all rows of X equal?"
             )
         self.coef_ = fix_signs(coefficients)
         self.eigenvalues_ = eigenvalues
@@ -228,7 +227,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         )
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The method's formula: eigenvalues (r,) and coefficients (n, r) from K (n, n), which it may overwrite."""
+        """Compute eigenvalues (r,) and coefficients (n, r) from K (n, n), which may be overwritten."""
         raise TypeError(f"{type(self).__name__} must define _solve")
 
     def _basis(self, K: np.ndarray, X: Any) -> KernelBasis:
@@ -236,25 +235,25 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return KernelBasis.from_kernel_matrix(K, eps=Kernel(self.kernel).precision(X))
 
     def _neighbors(self, K: np.ndarray, X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
-        """Squared distances and indices of nearest others, in the space that belongs to the kernel."""
-        k = self._at_most(n_neighbors, K.shape[0] - 1, "n_neighbors")
+        """Squared distances and indices of nearest other samples, in the space of the kernel."""
+        k = self._clip_parameter(n_neighbors, K.shape[0] - 1, "n_neighbors")
         return input_neighbors(X, k) if self.kernel in INPUT_SPACE_KERNELS else kernel_neighbors(K, k)
 
-    def _at_most(self, value: int, limit: int, name: str) -> int:
+    def _clip_parameter(self, value: int, limit: int, name: str) -> int:
         if value > limit:
             warnings.warn(
-                f"{name}={value} is more than the data allow; {type(self).__name__} uses {limit}.", stacklevel=2
+                f"{name}={value} is too large for these data; {type(self).__name__} uses {limit}.", stacklevel=2
             )
         return min(value, limit)
 
     def _memory(self, X: Any, codes: np.ndarray) -> int:
-        """Bytes alive at the peak of the solution, beside copies of X."""
+        """Peak memory of the solution in bytes, without copies of X."""
         m = int(np.sum(codes >= 0))
         n = m if self.labelled_only else X.shape[0]
         return 8 * (self.matrices * n * n + self.labelled_matrices * m * n)
 
     def _needed_memory(self, X: Any, codes: np.ndarray, **extra: Any) -> int:
-        """Bytes alive at the peak of `fit`, X aside."""
+        """Peak memory of `fit` in bytes, without X."""
         return self._memory(X, codes, **extra) + samples_memory(X, self.kernel)
 
     def _require_memory(self, X: Any, codes: np.ndarray, **extra: Any) -> None:
@@ -264,7 +263,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         require_memory(
             needed,
             f"{type(self).__name__} for {n} samples",
-            f"Fit on a sample of at most {fits} rows that holds the labelled ones; transform then serves every row.",
+            f"Fit on a subset of at most {fits} rows that contains the labelled rows, then transform all rows.",
         )
 
     @property

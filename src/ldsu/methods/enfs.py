@@ -1,4 +1,4 @@
-"""Co-regularised ensemble feature selection."""
+"""Co-regularized ensemble feature selection."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ from ldsu.labels import encode_labels
 from ldsu.spectrum import resolve_n_components, solve_shifted
 
 LOSSES = ("least squares", "squared hinge")
-# Reweighting drives the norm of a useless row towards zero without ever reaching it; below this share it counts as
-# zero.
+# Reweighting only approaches zero norms: norms below this fraction of the largest count as zero.
 WEIGHTLESS = 1e-4
 
 
 class EnFS(SelectorMixin, BaseEstimator):
     """Select columns by ``min sum_v loss_v(W_v) + alpha sum_v ||W_v||_21 + beta ||[W_1 .. W_V]||_21``.
 
-    Each loss (least squares and squared hinge, one against the rest, on the labelled points) has a weight matrix and an
-    intercept of its own; the joint norm ties them to the same columns of X. Columns are ranked by the norms of the rows
-    of ``[W_1 .. W_V]``. A linear selector: unlabelled points are not used.
+    Each loss (one-vs-rest least squares and squared hinge on the labelled points) has its own weight matrix and
+    intercept; the joint norm makes them select the same columns of X. Columns are ranked by the norms of the rows of
+    ``[W_1 .. W_V]``. The selector is linear, and unlabelled points are not used.
 
     Parameters
     ----------
     n_features_to_select : int, float or None, default=0.5
-        Columns to keep: a count, a fraction, or (None) all whose weights are not zero.
+        Number or fraction of columns to keep. None keeps all columns with nonzero weights.
     alpha : float, default=1.0
-        Weight of each loss's own norm.
+        Weight of the separate norms.
     beta : float, default=1.0
         Weight of the joint norm. alpha and beta must not both be 0.
     max_iter : int, default=5000
-        Reweighting steps at most.
+        Maximum number of reweighting steps.
     tol : float, default=1e-6
-        Stop when a step lowers the objective by less than this, relatively.
+        Stop when the relative decrease of the objective is below `tol`.
 
     Attributes
     ----------
@@ -55,11 +54,11 @@ class EnFS(SelectorMixin, BaseEstimator):
     ranking_ : ndarray of shape (d,)
         1 for the column with the largest score, 2 for the next.
     objective_ : ndarray of shape (n_iter_,)
-        The objective after each step; it never rises.
+        Objective after each step; nonincreasing.
     n_iter_ : int
-        Steps taken.
+        Number of steps.
     classes_ : ndarray of shape (c,)
-        The labels seen.
+        Class labels.
 
     References
     ----------
@@ -110,9 +109,9 @@ class EnFS(SelectorMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
-            Samples; those without a label are ignored.
+            Samples; unlabelled samples are ignored.
         y : array-like of shape (n,)
-            Labels; -1, None, NaN or pandas.NA where there is none.
+            Labels; -1, None, NaN or pandas.NA for unlabelled rows.
 
         Returns
         -------
@@ -121,7 +120,7 @@ class EnFS(SelectorMixin, BaseEstimator):
         if y is None:
             raise ValueError("EnFS requires y to be passed, but the target y is None.")
         if self.alpha + self.beta == 0:
-            raise ValueError("EnFS needs alpha > 0 or beta > 0: without a penalty no column is preferred.")
+            raise ValueError("EnFS requires alpha > 0 or beta > 0: without a penalty columns cannot be ranked.")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_magnitude(X, also_small=True)
         codes, self.classes_ = encode_labels(y, X.shape[0])
@@ -133,20 +132,20 @@ class EnFS(SelectorMixin, BaseEstimator):
         require_memory(need, f"EnFS on {m} labelled samples of {d} columns", "Use fewer columns or labelled samples.")
         Y = 2 * class_indicator(codes[labelled]).toarray() - 1
         labelled_X = dense(X[labelled]).astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what overflows is named below
-            self.weights_, self.objective_ = minimise_ensemble(
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # overflow is reported below
+            self.weights_, self.objective_ = minimize_ensemble(
                 labelled_X, Y, self.alpha, self.beta, self.max_iter, self.tol
             )
         if not (np.all(np.isfinite(self.weights_)) and np.all(np.isfinite(self.objective_))):
             raise ValueError(
-                f"EnFS gave infinite weights with alpha={self.alpha:.3g} and beta={self.beta:.3g}, which do not go "
-                f"with values up to {np.abs(labelled_X).max():.3g}. Rescale X, for example with "
-                "sklearn.preprocessing.StandardScaler, or choose alpha and beta nearer to 1."
+                f"EnFS has infinite weights with alpha={self.alpha:.3g} and beta={self.beta:.3g} for values of X up to "
+                f"{np.abs(labelled_X).max():.3g}. Rescale X, for example with "
+                "sklearn.preprocessing.StandardScaler, or use alpha and beta closer to 1."
             )
         self.n_iter_ = self.objective_.size
         if self.n_iter_ == self.max_iter:
             warnings.warn(
-                f"EnFS stopped after max_iter={self.max_iter} steps, before tol={self.tol}; raise max_iter.",
+                f"EnFS stopped after max_iter={self.max_iter} steps before reaching tol={self.tol}; increase it.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -156,8 +155,8 @@ class EnFS(SelectorMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Keep the columns selected, of X (q, d)."""
-        check_is_fitted(self)  # before X is looked at
+        """Select columns of X (q, d)."""
+        check_is_fitted(self)  # before X is validated
         check_mask(X)
         return super().transform(X)
 
@@ -176,10 +175,10 @@ class EnFS(SelectorMixin, BaseEstimator):
         return tags
 
 
-def minimise_ensemble(
+def minimize_ensemble(
     X: np.ndarray, Y: np.ndarray, alpha: float, beta: float, max_iter: int, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Minimise the EnFS objective for X (m x d), Y in {-1, 1} (m x c) by iterative reweighting.
+    """Minimize the EnFS objective for X (m x d), Y in {-1, 1} (m x c) by iterative reweighting.
 
     Each step replaces a norm ``||w||`` by the quadratic ``||w||^2 / (2 ||w_old||)`` that touches it from above, and
     the squared hinge by the squared distance to targets that move with points beyond the margin, ``Y max(1, Y f)``.
@@ -204,13 +203,15 @@ def minimise_ensemble(
             targets = Y if loss == "least squares" else Y * np.maximum(1, Y * (Xc @ W[v] + b[v]))
             b[v] = targets.mean(axis=0)
             W[v] = _weighted_ridge(Xc, targets - b[v], slack[v])
-        own = [np.linalg.norm(w, axis=1) for w in W]
-        joint = np.sqrt(sum(norm**2 for norm in own))
-        slack = [_slack(norm, joint, alpha, beta) for norm in own]
+        norms = [np.linalg.norm(w, axis=1) for w in W]
+        joint = np.sqrt(sum(norm**2 for norm in norms))
+        slack = [_slack(norm, joint, alpha, beta) for norm in norms]
         residuals = [Xc @ w + intercept - Y for w, intercept in zip(W, b, strict=True)]
         hinge = np.maximum(0, -Y * residuals[1])
-        history.append(float(np.sum(residuals[0] ** 2) + np.sum(hinge**2) + alpha * np.sum(own) + beta * np.sum(joint)))
-        if not np.isfinite(history[-1]):  # it will not come back, and is the caller's to refuse
+        history.append(
+            float(np.sum(residuals[0] ** 2) + np.sum(hinge**2) + alpha * np.sum(norms) + beta * np.sum(joint))
+        )
+        if not np.isfinite(history[-1]):  # reported by the caller
             break
         if len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2]):
             break
@@ -220,7 +221,7 @@ def minimise_ensemble(
 def _weighted_ridge(X: np.ndarray, T: np.ndarray, slack: np.ndarray) -> np.ndarray:
     """``argmin |X W - T|^2 + sum_i |w_i|^2 / slack_i``, from whichever of the m x m and d x d systems is smaller.
 
-    Rows with no slack stay zero: nothing is divided by a vanishing norm.
+    Rows with zero slack stay zero, which avoids division by zero norms.
     """
     root = np.sqrt(slack)
     Z = X * root
@@ -236,9 +237,9 @@ def _weighted_ridge(X: np.ndarray, T: np.ndarray, slack: np.ndarray) -> np.ndarr
     return root[:, None] * U
 
 
-def _slack(own: np.ndarray, joint: np.ndarray, alpha: float, beta: float) -> np.ndarray:
-    """``1 / (alpha / (2 own) + beta / (2 joint))``, 0 where the weights are 0."""
-    nonzero = own > 0
-    slack = np.zeros_like(own)
-    slack[nonzero] = 2 / (alpha / own[nonzero] + beta / joint[nonzero])
+def _slack(norms: np.ndarray, joint: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """``1 / (alpha / (2 norms) + beta / (2 joint))``, 0 where the weights are 0."""
+    nonzero = norms > 0
+    slack = np.zeros_like(norms)
+    slack[nonzero] = 2 / (alpha / norms[nonzero] + beta / joint[nonzero])
     return slack

@@ -18,13 +18,12 @@ class KDA(KernelFeatures):
     """Kernel discriminant analysis: regress class responses, ``(K_l + delta I) alpha = response``.
 
     The responses are the class indicators of the labelled points, made orthogonal to the constant and to each other:
-    c - 1 of them, the eigenvectors of the same-class graph. Unlabelled points are not used, except that the "median"
-    bandwidth is taken over all of them.
+    c - 1 eigenvectors of the same-class graph. Unlabelled points are only used for the "median" bandwidth.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        Features to keep: a count, a fraction of c - 1, or all.
+        Number of features to keep: a count, a fraction of c - 1, or all (None).
     delta : float, default=0.01
         Ridge of the regression.
     {kernel parameters}

@@ -17,22 +17,22 @@ from ldsu.spectrum import GeneralizedEigh, KernelBasis, canonicalize_degenerate,
 
 @parameters
 class KLPP(KernelFeatures):
-    """Kernel LPP: the smoothest directions on a neighbour graph, ``K L K a = mu (K D K + ridge K) a``, smallest mu.
+    """Kernel LPP: smoothest directions on a neighbor graph, ``K L K a = mu (K D K + ridge K) a``, smallest mu.
 
-    L = D - W, with heat-kernel weights ``W_ij = exp(-d_ij^2 / t)`` between neighbours and t in units of their mean
+    L = D - W, with heat-kernel weights ``W_ij = exp(-d_ij^2 / t)`` between neighbors and t in units of their mean
     squared distance. Unsupervised: labels are ignored.
 
     Parameters
     ----------
     n_components : int, float or None, default=50
-        Features to keep: a count, a fraction of the rank, or all.
+        Number of features to keep: a count, a fraction of the rank, or all (None).
     n_neighbors : int, default=5
-        Neighbours of a point in the graph (itself not counted); at most n - 1.
+        Number of neighbors in the graph, without the point itself; at most n - 1.
     heat_scale : float, default=1.0
-        t, in units of the mean squared distance between neighbours.
+        t, in units of the mean squared distance between neighbors.
     ridge : float, default=0.001
-        Ridge, 0 for none. Without it and with a full-rank kernel the training features are those of Laplacian
-        eigenmaps, and do not carry over to new points.
+        Ridge, 0 for none. Without a ridge and with a full-rank kernel the training features are those of Laplacian
+        eigenmaps, and do not generalize to new points.
     {kernel parameters}
 
     Attributes
@@ -72,7 +72,7 @@ class KLPP(KernelFeatures):
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         D2, neighbors = self._neighbors(K, X, self.n_neighbors)
-        with np.errstate(over="ignore"):  # weights of 1 and of 0 are what very large and very small scales mean
+        with np.errstate(over="ignore"):  # very large and very small scales give weights 1 and 0
             t = max(self.heat_scale * (D2.mean() or 1.0), np.finfo(np.float64).tiny)
             W = neighbor_weights(neighbors, np.exp(-D2 / t))
         basis = self._basis(K, X)

@@ -1,4 +1,4 @@
-"""Kernel principal component analysis: scikit-learn's, behind this package's kernels and labels."""
+"""Kernel principal component analysis: a wrapper of scikit-learn's KernelPCA."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ldsu.spectrum import fix_signs, numerical_rank, resolve_n_components
 
 
 class KPCA(KernelFeatures):
-    """Kernel PCA: the directions of largest variance, ``max tr(a^T K H K a)`` subject to ``a^T K a = I``.
+    """Kernel PCA: directions of largest variance, ``max tr(a^T K H K a)`` subject to ``a^T K a = I``.
 
-    scikit-learn's `KernelPCA` does the work. This class gives it the kernels, the "median" bandwidth and the -1 labels
-    (ignored) of the other methods, so that they can be compared under one interface.
+    Wraps scikit-learn's `KernelPCA` with the interface of the other methods: their kernels and "median" bandwidth.
+    Unsupervised: labels are ignored.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        Features to keep: a count, a fraction of the rank, or all.
+        Number of features to keep: a count, a fraction of the rank, or all (None).
     {kernel parameters}
 
     Attributes
@@ -31,7 +31,7 @@ class KPCA(KernelFeatures):
     offset_ : ndarray of shape (r,)
         Subtracted from ``k(x, X) @ coef_``: the features of the mean.
     eigenvalues_ : ndarray of shape (r,)
-        Eigenvalues of the centred kernel matrix, descending.
+        Eigenvalues of the centered kernel matrix, descending.
     {fitted attributes}
 
     Examples
@@ -58,12 +58,12 @@ class KPCA(KernelFeatures):
 
 
 def _principal_components(K: np.ndarray, count: int | None) -> KernelPCA:
-    """Some or all eigenpairs of the centred kernel matrix."""
+    """Some or all eigenpairs of the centered kernel matrix."""
     solver = KernelPCA(n_components=count, kernel="precomputed", random_state=0)
     try:
         return solver.fit(K)
     except ValueError:
-        # Asked for a few of many equal eigenvalues LAPACK may find none; asked for all it finds them.
+        # LAPACK may fail to compute a subset of many equal eigenvalues, but computes all of them.
         if count is None:
             raise
         return solver.set_params(n_components=None).fit(K)

@@ -15,19 +15,19 @@ from ldsu.spectrum import ShiftedSolve, numerical_rank, resolve_n_components, so
 
 @parameters
 class KSDA(KernelFeatures):
-    """Kernel SDA: maximise ``a^T K W K a / a^T (K (I_lab + alpha L) K + beta K) a``.
+    """Kernel SDA: maximize ``a^T K W K a / a^T (K (I_lab + alpha L) K + beta K) a``.
 
     W is the same-class graph of the labelled points, its blocks divided by the class counts; I_lab the identity on
-    labelled rows; L the Laplacian of the plain nearest-neighbour graph of all points.
+    labelled rows; L the Laplacian of the unweighted nearest-neighbor graph of all points.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        Features to keep: a count, a fraction of c, or all c.
+        Number of features to keep: a count, a fraction of c, or all c (None).
     n_neighbors : int, default=5
-        Neighbours of a point in the graph (itself not counted); at most n - 1.
+        Number of neighbors in the graph, without the point itself; at most n - 1.
     alpha : float, default=0.01
-        Weight of the neighbour graph.
+        Weight of the neighbor graph.
     beta : float, default=0.01
         Ridge, > 0.
     {kernel parameters}
@@ -37,7 +37,7 @@ class KSDA(KernelFeatures):
     coef_ : ndarray of shape (n, r)
         Coefficients: features are ``k(x, X_fit) @ coef_``.
     eigenvalues_ : ndarray of shape (r,)
-        The maximised ratios, descending.
+        The maximized ratios, descending.
     {fitted attributes}
 
     References
@@ -88,7 +88,7 @@ def ksda_directions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """KSDA in coordinates B (n x q) of the kernel, ``K = B B^T``, from ``B^T L B``: ratios (r,), directions (q, r).
 
-    The denominator is ``A = B^T (I_lab + alpha L) B + beta I``. ``W = Q Q^T`` has rank c, so the maximisers are ``A^-1
+    The denominator is ``A = B^T (I_lab + alpha L) B + beta I``. ``W = Q Q^T`` has rank c, so the maximizers are ``A^-1
     B^T Q u``, and u solves the c x c problem ``Q^T B A^-1 B^T Q u = mu u``.
     """
     labelled = codes >= 0

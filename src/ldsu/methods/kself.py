@@ -28,19 +28,19 @@ class KSELF(KernelFeatures):
 
     ``S_b' = (1 - beta) S_lb + beta S_t`` and ``S_w' = (1 - beta) S_lw + (beta + ridge) I`` in the kernel's feature
     space: S_lb and S_lw are the local between- and within-class scatters of the labelled points (affinities scaled by
-    the 7th neighbour of the same class), S_t the total scatter of all points. beta = 1 is kernel PCA, beta = 0 kernel
+    the 7th neighbor of the same class), S_t the total scatter of all points. beta = 1 is kernel PCA, beta = 0 kernel
     LFDA.
 
     Parameters
     ----------
     n_components : int, float or None, default=100
-        Features to keep: a count, a fraction of those with a positive eigenvalue, or all of them.
+        Number of features to keep: a count, a fraction of those with a positive eigenvalue, or all (None).
     beta : float, default=0.1
-        From supervised (0) to unsupervised (1).
+        Mixing weight, from supervised (0) to unsupervised (1).
     ridge : float, default=0.001
-        Ridge of the within-class scatter; needed where beta is 0.
+        Ridge of the within-class scatter; required if beta is 0.
     local_neighbor : int, default=7
-        The neighbour whose distance scales the affinities; at most the points of the class less one.
+        Index of the neighbor whose distance scales the affinities; at most the class size minus one.
     {kernel parameters}
 
     Attributes
@@ -48,7 +48,7 @@ class KSELF(KernelFeatures):
     coef_ : ndarray of shape (n, r)
         Coefficients: features are ``k(x, X_fit) @ coef_``.
     eigenvalues_ : ndarray of shape (r,)
-        The maximised ratios, descending.
+        The maximized ratios, descending.
     {fitted attributes}
 
     References
@@ -83,7 +83,7 @@ class KSELF(KernelFeatures):
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.beta + self.ridge == 0:
-            raise ValueError("KSELF with beta=0 needs ridge > 0: the local within-class scatter alone is singular.")
+            raise ValueError("KSELF with beta=0 requires ridge > 0: the local within-class scatter alone is singular.")
         labelled = np.flatnonzero(codes >= 0)
         weights = local_fisher_weights(K[np.ix_(labelled, labelled)], codes[labelled], self.local_neighbor)
         basis = self._basis(K, X)

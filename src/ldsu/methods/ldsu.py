@@ -19,146 +19,143 @@ from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
 from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
 from ldsu.methods._base import KernelFeatures, parameters
 from ldsu.methods._leave_one_out import choose
-from ldsu.solvers import FILTERS, MEMORY, SOLVERS, Settings, filtered_labelled_kernel, reason_against
+from ldsu.solvers import FILTERS, MEMORY, SOLVERS, Settings, filtered_labelled_kernel, unsupported_reason
 from ldsu.spectrum import KernelBasis
 
-# What graphs may weigh at most, so that squares of what they are multiplied with stay numbers.
-MOST_WEIGHT = 1e100
-# What "auto" keeps of the rank with the paper's filter; the smooth filters keep every anchored feature.
+# Maximum weight of the graphs, to avoid overflow of squares.
+MAX_WEIGHT = 1e100
+# Fraction of the rank kept by n_components="auto" with "truncate"; smooth filters keep all features.
 TRUNCATE_FRACTION = 0.5
-# What "auto" stands for, and what it tries beside it where labels can tell: bandwidths with strengths, from a graph
-# that is trusted to none. docs/parameters.md has the figures.
+# Defaults of "auto", and the candidates (gamma_scale, strength) it chooses from with enough labels; strength 0 ignores
+# the graph. See docs/parameters.md for measurements.
 GAMMA_SCALE, STRENGTH, NOISE = 2.0, 100.0, 0.01
-TRIED = ((GAMMA_SCALE, STRENGTH), (2.0, 1000.0), (2.0, 0.0), (0.5, 100.0), (0.5, 10.0), (0.5, 0.0))
-TRIED_STRENGTHS = (STRENGTH, 1000.0, 10.0, 0.0)
-# With fewer labels in the median class, leaving one out tells too little.
-LABELS_TO_CHOOSE = 3
-# Rows, and labelled rows among them, that the choice is made on.
+CANDIDATES = ((GAMMA_SCALE, STRENGTH), (2.0, 1000.0), (2.0, 0.0), (0.5, 100.0), (0.5, 10.0), (0.5, 0.0))
+CANDIDATE_STRENGTHS = (STRENGTH, 1000.0, 10.0, 0.0)
+# With fewer labels in the median class, leave-one-out evaluation is too noisy.
+MIN_LABELS_TO_CHOOSE = 3
+# Maximum number of rows, and of labelled rows among them, used for the choice.
 ROWS_TO_CHOOSE, LABELLED_TO_CHOOSE = 2000, 500
-# Above so many samples the sparse solver is the faster one: docs/decisions.md.
+# Above this many samples the sparse solver is faster: docs/decisions.md.
 SPARSE_ROWS = 3000
 
 
 @parameters
 class LDSU(KernelFeatures):
-    """Features from many samples and few labels: ``min tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``.
+    """Local discriminant structure uncovering: ``min tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``.
 
-    K is the kernel matrix of all n samples, L_w the Laplacian of the graph that joins labelled points of one class,
-    and ``L = sum_i S_i H (G_i + theta I)^-1 H S_i^T`` the local discriminant Laplacian, with one term for each
-    sample's clique of nearest neighbours and G_i the clique's centred Gram matrix. Directions that are smooth on both
-    graphs have a small eigenvalue mu; the filter says what is kept of each.
+    Semi-supervised features from many samples and few labels. K is the kernel matrix of all n samples, L_w the
+    Laplacian of the graph that joins labelled points of the same class, and ``L = sum_i S_i H (G_i + theta I)^-1 H
+    S_i^T`` the local discriminant Laplacian, with one term per sample for its clique of nearest neighbors and G_i the
+    clique's centered Gram matrix. Directions that are smooth on both graphs have small eigenvalues mu; the filter
+    weights each direction.
 
     Parameters
     ----------
     n_components : int, float, None or "auto", default="auto"
-        Features to keep: a count, a fraction of those there are, or all of them (None). There are as many as K has
-        rank with ``filter="truncate"`` (where all of them are kernel PCA rotated, whatever the other parameters), and
-        as many as there are anchors with the smooth filters. "auto" is 0.5 with "truncate" and all otherwise.
+        Number of features to keep: a count, a fraction of the available features, or all (None). The available number
+        is the rank of K with ``filter="truncate"`` (keeping all is then a rotation of kernel PCA), and the number of
+        anchors with the smooth filters. "auto" is 0.5 with "truncate" and all otherwise.
     filter : {"tikhonov", "heat", "truncate"}, default="tikhonov"
-        "truncate" keeps the r smallest mu, as Algorithm 1 of the paper; "tikhonov" weighs each direction by ``1 / (1
-        + strength mu)`` and costs one linear solve; "heat" by ``exp(-strength mu)``. With the last two the features
-        are those of the filtered kernel seen from the anchors, without loss for a classifier trained on labelled
-        points.
+        "truncate" keeps the r smallest mu (Algorithm 1 of the paper); "tikhonov" weights each direction by ``1 / (1
+        + strength mu)`` and needs one linear solve; "heat" by ``exp(-strength mu)``. With the last two the features
+        represent the filtered kernel at the anchors, without loss for a classifier trained on labelled points.
     strength : float or "auto", default="auto"
-        Of the smooth filters: how much the graphs count against the kernel, 0 for not at all. "auto" is 100; with
-        ``filter="tikhonov"``, ``scaling="relative"`` and at least three labels in the median class it is chosen among
-        0, 10, 100 and 1,000 by how well the labelled samples foretell each other (leave-one-out, in closed form, on at
-        most 2,000 rows). Where neighbours are often of another class that turns the graph down. With a `basis` nothing
-        is chosen.
+        Weight of the graphs relative to the kernel in the smooth filters; 0 ignores the graphs. "auto" is 100, or, with
+        ``filter="tikhonov"``, ``scaling="relative"`` and at least three labels in the median class, chosen from 0, 10,
+        100 and 1,000 by leave-one-out evaluation of the labelled samples (in closed form, on at most 2,000 rows). This
+        reduces the weight of the graph if neighbors are often of another class. With a `basis` it is always 100.
     lam : float, default=1.0
         Weight of the local discriminant graph against the same-class graph.
     clique_size : int, default=3
-        k, samples in a clique, the sample itself included; at most n. 1 switches the local graph off.
+        Number k of samples in a clique, including the sample itself; at most n. 1 disables the local graph.
     theta : float, default=0.1
         Ridge of the cliques, > 0.
     scaling : {"relative", "absolute"}, default="relative"
-        "relative" makes the parameters mean the same on all data: theta in units of the mean clique scatter, L
-        divided by the mean of its diagonal, strength by the mean diagonal of K. "absolute" takes the paper's formulas
-        as they stand.
+        "relative" makes parameters comparable between datasets: theta is in units of the mean clique scatter, L is
+        divided by its mean diagonal, and strength by the mean diagonal of K. "absolute" uses the paper's formulas
+        unchanged.
     cliques : {"auto", "input", "kernel"}, default="auto"
-        Space of neighbours and cliques. "auto" is the input space for rbf and linear, whose neighbours are Euclidean,
-        and the kernel's feature space for every other kernel.
+        Space of neighbors and cliques. "auto" is the input space for rbf and linear kernels, whose neighbors are
+        Euclidean, and the kernel's feature space for all others.
     min_anchors : int, default=200
-        With a smooth filter and fewer labelled samples than this, landmarks are added as anchors.
+        Minimum number of anchors of the smooth filters: landmarks are added to the labelled samples.
     solver : {"auto", "exact", "sparse"}, default="auto"
-        "exact" forms the n x n kernel matrix. "sparse" takes time and memory in proportion to n: landmarks carry the
-        global part of the kernel, nearest neighbours the local one; it is for ``kernel="rbf"``, and for
-        ``filter="tikhonov"`` or "truncate" with at most 500 features. "auto" is "sparse" for dense samples with
-        "tikhonov" and n above 3,000 where that serves, else "exact".
+        "exact" forms the n x n kernel matrix. "sparse" needs time and memory linear in n: landmarks represent the
+        global part of the kernel, nearest neighbors the local part. It supports ``kernel="rbf"`` with
+        ``filter="tikhonov"``, or "truncate" with at most 500 features. "auto" is "sparse" for dense samples with
+        "tikhonov" and n > 3,000 if supported, else "exact".
     n_landmarks : int, optional
-        Of the sparse solver: landmarks beside the labelled samples, which always are (1,000 of them, the classes in
-        turn, where there are more: the features then see labelled samples through these). None is ``2,000,000 / n``,
-        between 100 and 500.
+        Sparse solver: number of landmarks in addition to the labelled samples (at most 1,000 of these, balanced over
+        classes, are landmarks). None is ``2,000,000 / n``, between 100 and 500.
     landmark_noise : float, optional
-        Of the sparse solver: noise with which landmarks are seen, in units of k(x, x). The less, the more of the kernel
-        is taken as global; the more, the more is left to neighbours. Less is better where neighbours are often of
-        another class. None is ``n / 50,000``.
+        Sparse solver: noise of landmarks, in units of k(x, x). Smaller values represent more of the kernel globally,
+        larger values leave more to neighbors. Smaller is better if neighbors are often of another class. None is
+        ``n / 50,000``.
     n_conditioning : int, default=15
-        Of the sparse solver: nearest neighbours that a sample is conditioned on, at most; no more than 2,000 where
-        there are as many. With n - 1 and small `nugget` and `tol` the result is that of the exact solver.
+        Sparse solver: maximum number of nearest neighbors that a sample is conditioned on; at most 2,000. With n - 1
+        and small `nugget` and `tol` the result is that of the exact solver.
     nugget : float, default=0.01
-        Of the sparse solver: noise of the kernel's local part, in units of k(x, x). More makes the linear solves faster
-        where samples lie very close together.
+        Sparse solver: noise of the kernel's local part, in units of k(x, x). Larger values make the linear solves
+        faster if samples are very close together.
     tol : float, default=1e-2
-        Of the sparse solver: relative residual of its linear solves, or of its eigenvectors with "truncate". Below
-        1e-5, and where strength is very large, it works in double precision.
+        Sparse solver: relative residual of linear solves, or of eigenvectors with "truncate". Below 1e-5, and for very
+        large strength, double precision is used.
     max_iter : int, default=1000
-        Of the sparse solver: most iterations of its linear solves.
+        Sparse solver: maximum number of iterations of linear solves.
     neighbor_search : {"auto", "exact", "cells"}, default="auto"
-        Of the sparse solver: "exact" compares all pairs of samples, in time that grows with n², "cells" those of the
-        cells around each sample, and finds 97 to 99 of 100 true neighbours. "auto" is "exact" up to 8,000 samples.
+        Sparse solver: "exact" compares all pairs of samples in O(n²) time; "cells" only searches nearby cells, with a
+        recall of 97 to 99 %. "auto" is "exact" up to 8,000 samples.
     random_state : int, default=0
-        Of the sparse solver: order of the samples and choice of landmarks.
+        Sparse solver: seed of the order of samples and the choice of landmarks.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
-        "cuda" works on a GPU through PyTorch, NumPy in and out; "torch" is the same code without a GPU. Of the exact
-        solver, chi2, precomputed and callable kernels, and those of sparse X, are computed on the CPU and moved.
+        "cuda" computes on a GPU with PyTorch, with NumPy input and output; "torch" is PyTorch on the CPU. In the exact
+        solver, chi2, precomputed and callable kernels, and kernels of sparse X, are computed on the CPU.
     store_graphs : bool, default=False
-        Keep the two Laplacians as `class_laplacian_` and `clique_laplacian_`, and the neighbours that the sparse solver
-        searched as `neighbors_`.
+        Whether to store `class_laplacian_`, `clique_laplacian_` and, with the sparse solver, `neighbors_`.
     {kernel parameters}
 
     Attributes
     ----------
     strength_ : float
-        The strength used.
+        Strength of the filter.
     noise_ : float
-        Ridge of a linear classifier on the features, in units of the mean squared norm of the labelled samples', that
-        was chosen with the strength; 0.01 where nothing was chosen.
+        Ridge of a linear classifier on the features, in units of the mean squared norm of the labelled samples'
+        features, chosen together with the strength; 0.01 if nothing was chosen.
     selection_ : list of dict or None
-        What was tried, the choice first: "gamma_scale", "strength", "noise", the "criterion" that they were compared
-        by, and the "accuracy" for labels left out; None where nothing was chosen.
+        Candidates, best first: "gamma_scale", "strength", "noise", the "criterion" of the choice and the leave-one-out
+        "accuracy"; None if nothing was chosen.
     solver_ : {"exact", "sparse"}
-        The solver used.
+        Solver.
     coef_ : ndarray of shape (n, r) or None
         Coefficients of the exact solver: features are ``k(x, X) @ coef_``.
     n_iter_ : int
         Iterations of the sparse solver's linear solves; 1 with "exact".
     residual_ : float
-        Their largest relative residual.
+        Largest relative residual of the linear solves.
     eigenvalues_ : ndarray of shape (r,)
         With "truncate" the kept mu, ascending; otherwise the sums of squares of the features over the anchors,
         descending.
     anchors_ : ndarray of int or None
-        Rows of X that the features of a smooth filter are anchored at: the labelled ones first.
+        Rows of X that are the anchors of a smooth filter, labelled rows first.
     gamma_ : float or None
-        The bandwidth used.
+        Bandwidth.
     theta_ : float
-        The ridge used, in the units of the cliques' space.
+        Ridge of the cliques, in the units of the cliques' space.
     clique_size_ : int
-        The clique size used.
+        Clique size.
     class_laplacian_, clique_laplacian_ : sparse arrays of shape (n, n)
-        L_w, and L as lam multiplies it. Only with ``store_graphs=True``.
+        L_w, and L without the factor lam. Only with ``store_graphs=True``.
     neighbors_ : ndarray of shape (n, l) or None
-        The nearest other rows of each row, nearest first. Only with ``store_graphs=True`` and the sparse solver.
+        Nearest other rows of each row, nearest first. Only with ``store_graphs=True`` and the sparse solver.
     classes_ : ndarray of shape (c,)
-        The labels seen.
+        Class labels.
     timings_ : dict of str to float
         Seconds of each stage of `fit`.
 
     See Also
     --------
-    LDSUClassifier : These features and a linear classifier in one.
-    KernelBasis : Fit many times with other labels or parameters without decomposing the kernel again.
+    LDSUClassifier : LDSU features with a linear classifier.
+    KernelBasis : Reuse the decomposition of the kernel for fits with other labels or parameters.
 
     References
     ----------
@@ -230,17 +227,17 @@ class LDSU(KernelFeatures):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
-            Samples, labelled and unlabelled; with ``kernel="precomputed"`` the kernel matrix (n, n).
+            Labelled and unlabelled samples; with ``kernel="precomputed"`` the kernel matrix (n, n).
         y : array-like of shape (n,), optional
-            Labels; -1, None, NaN or pandas.NA where there is none. Without any label the features are unsupervised.
+            Labels; -1, None, NaN or pandas.NA for unlabelled rows. Without any label the features are unsupervised.
         basis : KernelBasis, optional
-            The decomposed kernel matrix of these samples, to save decomposing it again.
+            Precomputed decomposition of the kernel matrix of these samples.
 
         Returns
         -------
         self : object
         """
-        if reason := reason_against_weight(self.lam, self.strength):
+        if reason := graph_weight_error(self.lam, self.strength):
             raise ValueError(reason)
         return self._fit(X, y, basis=basis)
 
@@ -253,35 +250,41 @@ class LDSU(KernelFeatures):
         self.strength_, self.noise_ = resolve_strength(self.strength), NOISE
         self.selection_: list[dict[str, float]] | None = None
         counts = class_counts(codes)
-        can_tell = counts.size > 1 and np.median(counts) >= LABELS_TO_CHOOSE
+        enough_labels = counts.size > 1 and np.median(counts) >= MIN_LABELS_TO_CHOOSE
         choosable = self.filter == "tikhonov" and self.scaling == "relative" and basis is None
-        if self.strength != "auto" or not (can_tell and choosable):
+        if self.strength != "auto" or not (enough_labels and choosable):
             return kernel
         with_gamma = self.gamma_scale == "auto" and self.gamma == "median" and kernel.gamma is not None
-        given = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
-        tried = TRIED if with_gamma else tuple((given, strength) for strength in TRIED_STRENGTHS)
+        base_scale = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
+        candidates = CANDIDATES if with_gamma else tuple((base_scale, strength) for strength in CANDIDATE_STRENGTHS)
 
         def rescaled(gamma_scale: float) -> Kernel:
-            return replace(kernel, gamma=kernel.gamma * gamma_scale / given) if kernel.gamma else kernel
+            return replace(kernel, gamma=kernel.gamma * gamma_scale / base_scale) if kernel.gamma else kernel
 
         with stages("choice of strength"):
             rows = self._rows_to_choose(codes)
             X_some = X[np.ix_(rows, rows)] if kernel.name == "precomputed" else X[rows]
             labelled = np.flatnonzero(codes[rows] >= 0)
-            kernels = self._filtered_kernels(X_some, labelled, tried, rescaled)
-            trusted = [i for i, (_, strength) in enumerate(tried) if strength >= STRENGTH]
+            kernels = self._filtered_kernels(X_some, labelled, candidates, rescaled)
+            trusted = [i for i, (_, strength) in enumerate(candidates) if strength >= STRENGTH]
             order = choose(kernels, np.unique(codes[rows][labelled], return_inverse=True)[1], trusted)
             self.noise_ = order[0].noise
-            gamma_scale, self.strength_ = tried[order[0].number]
+            gamma_scale, self.strength_ = candidates[order[0].number]
             names = ("gamma_scale", "strength", "noise", "criterion", "accuracy")
             self.selection_ = [
-                dict(zip(names, (*tried[one.number], one.noise, one.criterion, one.accuracy), strict=True))
-                for one in order
+                dict(
+                    zip(
+                        names,
+                        (*candidates[candidate.number], candidate.noise, candidate.criterion, candidate.accuracy),
+                        strict=True,
+                    )
+                )
+                for candidate in order
             ]
         return rescaled(gamma_scale)
 
     def _rows_to_choose(self, codes: np.ndarray) -> np.ndarray:
-        """The labelled rows, and others at random up to what the choice is made on."""
+        """The labelled rows, and random other rows, up to the limits of the choice."""
         rng = np.random.default_rng(self.random_state)
         labelled = sample_labelled_balanced(codes, LABELLED_TO_CHOOSE, rng)
         every = np.flatnonzero(codes >= 0)
@@ -292,12 +295,12 @@ class LDSU(KernelFeatures):
         self,
         X: Any,
         labelled: np.ndarray,
-        tried: tuple[tuple[float, float], ...],
+        candidates: tuple[tuple[float, float], ...],
         rescaled: Callable[[float], Kernel],
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Each filtered kernel among the labelled rows, without the same-class graph, which knows the labels."""
+        """Filtered kernels of the labelled rows, without the same-class graph, which depends on the labels."""
         settings = self._settings(X.shape[0])
-        for gamma_scale in dict.fromkeys(scale for scale, _ in tried):
+        for gamma_scale in dict.fromkeys(scale for scale, _ in candidates):
             K = rescaled(gamma_scale).train_matrix(X)
             L, _ = local_discriminant_graph(
                 X,
@@ -306,14 +309,14 @@ class LDSU(KernelFeatures):
                 theta=settings.theta,
                 relative=True,
             )
-            for number, (scale, strength) in enumerate(tried):
+            for number, (scale, strength) in enumerate(candidates):
                 if scale == gamma_scale:
                     yield number, filtered_labelled_kernel(K, L, labelled, strength * settings.lam)
 
     def _learn(
         self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None
     ) -> None:
-        self._at_most(self.clique_size, X.shape[0], "clique_size")
+        self._clip_parameter(self.clique_size, X.shape[0], "clique_size")
         settings = self._settings(X.shape[0], self.strength_)
         if basis is not None:
             basis.check_matches(X, kernel)
@@ -339,9 +342,9 @@ class LDSU(KernelFeatures):
     def _choose_solver(self, X: Any, settings: Settings, basis: KernelBasis | None) -> str:
         if self.solver != "auto":
             return self.solver
-        serves = settings.filter == "tikhonov" and reason_against(X, self.kernel, settings, basis) is None
-        serves = serves and not scipy.sparse.issparse(X)
-        return "sparse" if serves and X.shape[0] > SPARSE_ROWS else "exact"
+        supported = settings.filter == "tikhonov" and unsupported_reason(X, self.kernel, settings, basis) is None
+        supported = supported and not scipy.sparse.issparse(X)
+        return "sparse" if supported and X.shape[0] > SPARSE_ROWS else "exact"
 
     def _settings(self, n: int, strength: float | None = None) -> Settings:
         n_components = self.n_components
@@ -350,7 +353,7 @@ class LDSU(KernelFeatures):
         by_kernel = "input" if self.kernel in INPUT_SPACE_KERNELS else "kernel"
         space = by_kernel if self.cliques == "auto" else self.cliques
         if space == "input" and self.kernel == "precomputed":
-            raise ValueError("With a precomputed kernel there is no input space: use cliques='kernel' or 'auto'.")
+            raise ValueError("A precomputed kernel has no input space: use cliques='kernel' or 'auto'.")
         return Settings(
             clique_size=min(self.clique_size, n),
             cliques_in_kernel_space=space == "kernel",
@@ -373,17 +376,17 @@ class LDSU(KernelFeatures):
         )
 
 
-def reason_against_weight(lam: float, strength: float | str) -> str | None:
-    """What to say where the graphs outweigh what numbers can hold; None where they do not."""
+def graph_weight_error(lam: float, strength: float | str) -> str | None:
+    """Error message if the weight of the graphs may overflow, else None."""
     strength = resolve_strength(strength)
-    if max(1.0, lam) <= MOST_WEIGHT / max(1.0, strength):
+    if max(1.0, lam) <= MAX_WEIGHT / max(1.0, strength):
         return None
     return (
-        f"lam = {lam:g} and strength = {strength:g} are too large together: lam times strength, or one of them alone, "
-        f"may be {MOST_WEIGHT:g} at most. Lower them."
+        f"lam = {lam:g} and strength = {strength:g} are too large: lam, strength and their product must "
+        f"be at most {MAX_WEIGHT:g}. Decrease them."
     )
 
 
 def resolve_strength(strength: float | str) -> float:
-    """A strength as it is where no labels choose it."""
+    """Strength as a number; "auto" is the default strength."""
     return STRENGTH if isinstance(strength, str) else float(strength)

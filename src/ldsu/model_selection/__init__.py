@@ -1,4 +1,4 @@
-"""Choosing with few labels: folds, scorers, and a grid search that shares its work."""
+"""Model selection with few labels: cross-validation, scorers, and a grid search with shared computation."""
 
 from ldsu.model_selection._scoring import (
     FewLabelKFold,

@@ -1,4 +1,4 @@
-"""Cross-validation and scores for labels with holes."""
+"""Cross-validation and scores for partially labelled data."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ldsu.labels import class_counts, encode_labels
 
 
 class FewLabelKFold(BaseCrossValidator):
-    """Fold the labelled rows, class by class; every unlabelled row is in every training set.
+    """Stratified K-fold over the labelled rows; every unlabelled row is in every training set.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Folds; no class may have fewer labels.
+        Number of folds; at most the number of labels of the smallest class.
     n_repeats : int, default=1
-        How often to fold anew.
+        Number of repetitions.
     random_state : int, default=0
         Seed of the shuffles.
 
@@ -48,7 +48,7 @@ class FewLabelKFold(BaseCrossValidator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,)
-            Labels; -1, None, NaN or pandas.NA where there is none.
+            Labels; -1, None, NaN or pandas.NA for unlabelled rows.
         groups : object
             Ignored.
 
@@ -58,16 +58,16 @@ class FewLabelKFold(BaseCrossValidator):
             `test` holds labelled rows only.
         """
         if y is None:
-            raise ValueError("FewLabelKFold folds labels: pass y.")
+            raise ValueError("FewLabelKFold requires y to be passed.")
         if self.n_splits < 2:
-            raise ValueError(f"n_splits={self.n_splits}, but folding needs at least 2.")
+            raise ValueError(f"n_splits={self.n_splits}, but must be at least 2.")
         codes, classes = encode_labels(y, _num_samples(X))
         if classes.size == 0:
             raise ValueError("FewLabelKFold found no label in y: every entry is -1, None or NaN.")
         counts = class_counts(codes)
         if counts.min() < self.n_splits:
             rare = int(counts.argmin())
-            advice = f"Use n_splits<={counts[rare]}" if counts[rare] > 1 else "One label cannot be held out"
+            advice = f"Use n_splits<={counts[rare]}" if counts[rare] > 1 else "A single label cannot be held out"
             raise ValueError(
                 f"Class {classes[rare]!r} has {counts[rare]} labelled point(s), fewer than n_splits={self.n_splits}. "
                 f"{advice}, or label more points."
@@ -83,26 +83,26 @@ class FewLabelKFold(BaseCrossValidator):
             yield np.flatnonzero(train), test
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Training and test sets that `split` yields."""
+        """Return the number of splits."""
         return self.n_splits * self.n_repeats
 
 
 def mean_average_precision(y_true: Any, y_score: Any, *, classes: Any = None) -> float:
-    """Mean over classes of the average precision of ranking that class's points first.
+    """Mean over classes of the average precision (one-vs-rest).
 
     Parameters
     ----------
     y_true : array-like of shape (n,)
-        Labels; rows with -1, None, NaN or pandas.NA are left out.
+        Labels; unlabelled rows (-1, None, NaN or pandas.NA) are ignored.
     y_score : array-like of shape (n, c), or (n,) for two classes
-        Scores, a column a class; one column ranks the second class, and its negative the first.
+        Scores, one column per class; a 1-d array scores the second class, and its negative the first.
     classes : array-like of shape (c,), optional
-        The classes of the columns, a fitted classifier's `classes_`. Default: the sorted labels of `y_true`.
+        Classes of the columns, as in `classes_` of a fitted classifier. Default: the sorted labels of `y_true`.
 
     Returns
     -------
     score : float
-        Classes without a labelled row are left out of the mean.
+        Mean over the classes that occur in `y_true`.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def mean_average_precision(y_true: Any, y_score: Any, *, classes: Any = None) ->
     y_score = np.asarray(y_score, dtype=np.float64)
     codes, present = encode_labels(y_true, y_score.shape[0])
     if present.size == 0:
-        raise ValueError("y_true holds no label, so there is nothing to score against.")
+        raise ValueError("y_true has no labelled entries, so a score cannot be computed.")
     classes = present if classes is None else np.asarray(classes)
     if y_score.ndim == 1:
         y_score = np.column_stack([-y_score, y_score])
@@ -125,7 +125,7 @@ def mean_average_precision(y_true: Any, y_score: Any, *, classes: Any = None) ->
     column_of = {label: column for column, label in enumerate(classes.tolist())}
     unknown = [label for label in present.tolist() if label not in column_of]
     if unknown:
-        raise ValueError(f"y_true holds labels without a column of scores: {unknown}.")
+        raise ValueError(f"y_true contains labels without a column in y_score: {unknown}.")
     rows = codes >= 0
     columns = [column_of[label] for label in present.tolist()]
     truth = codes[rows][:, None] == np.arange(present.size)
@@ -147,14 +147,14 @@ def average_precisions(truth: np.ndarray, scores: np.ndarray) -> np.ndarray:
     Returns
     -------
     precisions : ndarray of shape (c,)
-        NaN for a column in which nothing is true.
+        NaN for a column without positive entries.
     """
     n = scores.shape[0]
     order = np.argsort(-scores, axis=0, kind="stable")
     ranked = np.take_along_axis(scores, order, axis=0)
     hits = np.cumsum(np.take_along_axis(truth, order, axis=0), axis=0)
     precision = hits / np.arange(1, n + 1)[:, None]
-    # Points of equal score are retrieved together: all of them have the precision after the last of them.
+    # Ties are retrieved together: all have the precision after the last of them.
     for column in np.flatnonzero(np.any(ranked[1:] == ranked[:-1], axis=0)):
         last_of_ties = np.append(np.flatnonzero(ranked[1:, column] != ranked[:-1, column]), n - 1)
         precision[:, column] = precision[np.repeat(last_of_ties, np.diff(last_of_ties, prepend=-1)), column]
@@ -175,7 +175,7 @@ def mean_average_precision_scorer(estimator: Any, X: Any, y: Any) -> float:
 
 
 class LabelledScorer:
-    """Any scikit-learn scorer, over the labelled rows only.
+    """Apply a scikit-learn scorer to the labelled rows only.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class LabelledScorer:
         codes, classes = encode_labels(y, _num_samples(X))
         rows = np.flatnonzero(codes >= 0)
         if rows.size == 0:
-            raise ValueError("y holds no label, so there is nothing to score against.")
+            raise ValueError("y has no labelled entries, so a score cannot be computed.")
         return float(get_scorer(self.scoring)(estimator, _safe_indexing(X, rows), classes[codes[rows]]))
 
     def __repr__(self) -> str:

@@ -38,7 +38,7 @@ from ldsu.graphs import class_laplacian, clique_grams, clique_grams_kernel, scal
 from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
 from ldsu.labels import UNLABELLED, class_counts, encode_labels
 from ldsu.methods import LDSU
-from ldsu.methods.ldsu import reason_against_weight, resolve_strength
+from ldsu.methods.ldsu import graph_weight_error, resolve_strength
 from ldsu.model_selection._scoring import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
 from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
 from ldsu.solvers import (
@@ -111,7 +111,7 @@ class LinearScores:
 class RidgePath:
     """``min_W ||Z W + b - Y||^2 + alpha ||W||^2`` for any alpha, from one decomposition of ``Z_c Z_c^T = Q D Q^T``.
 
-    ``W = Z_c^T Q (D + alpha I)^-1 Q^T Y_c``, Z_c and Y_c centred; b makes up for the centring.
+    ``W = Z_c^T Q (D + alpha I)^-1 Q^T Y_c``, Z_c and Y_c centered; b makes up for the centering.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class FoldWork(Pieces):
     train, test : ndarray of int
         Rows of the fold.
     stages : Stages
-        Who is told how long what took.
+        Records the time of each stage.
     """
 
     def __init__(self, X: Any, y: Any, train: np.ndarray, test: np.ndarray, stages: Stages) -> None:
@@ -224,8 +224,8 @@ class FoldWork(Pieces):
 
     def _scaled_features(self, ldsu: LDSU) -> FoldFeatures | None:
         X, _, codes, classes = self._samples(ldsu)
-        if classes.size < 2 or reason_against_weight(ldsu.lam, ldsu.strength) or not solved_exactly(ldsu, X):
-            return None  # an ordinary fit says what is wrong, or solves it in another way
+        if classes.size < 2 or graph_weight_error(ldsu.lam, ldsu.strength) or not solved_exactly(ldsu, X):
+            return None  # an ordinary fit raises the error or solves the problem differently
         settings = ldsu._settings(X.shape[0])
         Z = self._truncated(ldsu, settings) if settings.filter == "truncate" else self._smooth(ldsu, settings)
         if Z is None:
@@ -330,8 +330,8 @@ class FoldWork(Pieces):
 
         def make() -> tuple[np.ndarray, np.ndarray]:
             X = self._samples(ldsu)[0]
-            # Neighbours of each number anew: which of several equally near ones is listed may depend on the number.
-            k = ldsu._at_most(ldsu.clique_size, X.shape[0], "clique_size") - 1
+            # Neighbors of each number anew: which of several equally near ones is listed may depend on the number.
+            k = ldsu._clip_parameter(ldsu.clique_size, X.shape[0], "clique_size") - 1
             if settings.cliques_in_kernel_space:
                 K = self._kernel(ldsu).K
                 members = cliques(kernel_neighbors(K, k)[1])
@@ -406,17 +406,17 @@ def rounded(value: float) -> str:
     return f"{value:.{PRODUCT_DIGITS}e}"
 
 
-class OnFeatures(LDSUClassifier):
+class FoldClassifier(LDSUClassifier):
     """The part of an `LDSUClassifier` behind the features: its rows are scaled features."""
 
     def fit_scores(self, features: FoldFeatures) -> Self:
-        """Fit classifier and standardisation."""
+        """Fit classifier and standardization."""
         self.classes_ = features.classes
         if plain_ridge(self.classifier):
             self.classifier_: Any = features.ridge.solve(self.classifier.alpha)
         else:
             self.classifier_ = LabelledOnly(self.classifier).fit(features.train, features.codes)
-        self._lengths = np.zeros(1)  # nobody asks which rows lie far from everything
+        self._lengths = np.zeros(1)  # isolated rows are not needed
         raw = self._raw_scores(features.train)
         unlabelled = features.codes < 0
         power = self._power(class_counts(features.codes), int(unlabelled.sum()))
@@ -453,14 +453,14 @@ def solved_exactly(ldsu: LDSU, X: Any) -> bool:
 def reads_scores_only(scorer: Any) -> bool:
     """Whether a scorer asks a classifier for predictions and scores and looks at nothing else, nor at its samples."""
     if isinstance(scorer, _MultimetricScorer):
-        return all(reads_scores_only(one) for one in scorer._scorers.values())
+        return all(reads_scores_only(inner) for inner in scorer._scorers.values())
     if type(scorer) is LabelledScorer:
         return isinstance(scorer.scoring, str) or reads_scores_only(scorer.scoring)
     return scorer is mean_average_precision_scorer or isinstance(scorer, (_BaseScorer, _PassthroughScorer))
 
 
 def check_grid(estimator: Any, grid: Any) -> ParameterGrid:
-    """Refuse a grid with an empty list, an unknown parameter, or a value that its parameter does not allow."""
+    """Raise a ValueError for a grid with an empty list, an unknown parameter, or an invalid value."""
     combinations = ParameterGrid(grid)
     for part in combinations.param_grid:
         first = {name: values[0] for name, values in part.items()}
@@ -489,10 +489,10 @@ def _delegates(method: str) -> Callable[[Any], bool]:
 
 
 class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """Find the parameters of an `LDSUClassifier` that score best on labels held out, sharing work between settings.
+    """Grid search over the parameters of an `LDSUClassifier` that shares computation between settings.
 
-    It gives the scores of ``GridSearchCV(LDSUClassifier(...), param_grid, cv=FewLabelKFold())``, to rounding, in a
-    small part of the time, where settings differ in a few parameters only. Within a fold
+    The scores equal those of ``GridSearchCV(LDSUClassifier(...), param_grid, cv=FewLabelKFold())`` up to rounding, in a
+    fraction of the time if settings differ in few parameters. Within a fold
 
     - the kernel matrix and its decomposition are shared by all settings with the same kernel and bandwidth,
     - cliques and their Gram matrices by all with the same `clique_size`,
@@ -503,59 +503,59 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     - the features by all settings that differ in the classifier or in `standardize_scores`, and one decomposition of
       them by every `alpha` of a ridge classifier.
 
-    Folds share nothing: rows held out are missing from the training samples, their neighbours and their bandwidth.
-    What cannot be shared is fitted in the ordinary way, and gives the same scores in more time: a solver other than
-    "exact" (with many samples ``solver="auto"`` takes another), a callable kernel, features other than `LDSU`, an
-    estimator other than `LDSUClassifier`, a scorer that is a function of your own (it may look at more than
-    predictions), and a setting whose shared solution is not accurate.
+    Nothing is shared between folds: held-out rows do not affect training samples, neighbors or bandwidth. Other
+    settings are fitted separately, with the same scores in more time: a solver other than "exact" (``solver="auto"``
+    uses "sparse" for many samples), a callable kernel, features other than `LDSU`, an estimator other than
+    `LDSUClassifier`, a custom scorer function (it may use more than predictions), and settings whose shared solution
+    is inaccurate.
 
     Parameters
     ----------
     estimator : classifier, default=None
-        None is ``LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))``. Features of an `LDSUClassifier` that are None
-        are filled in, so that the grid can name their parameters. Without a classifier of its own it learns from rows
-        without label, too, which shares nothing.
+        None is ``LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))``. ``features=None`` of an `LDSUClassifier` is
+        replaced by ``LDSU()``, so that the grid can set its parameters. With ``classifier=None`` (self-training)
+        nothing is shared.
     param_grid : dict or list of dicts, default=None
-        Lists of values by parameter, named as `GridSearchCV` takes them: `features__lam`, `classifier__alpha`,
+        Values by parameter, as in `GridSearchCV`: `features__lam`, `classifier__alpha`,
         `standardize_scores`. None tries four values of `features__strength` and two of `features__clique_size`.
     cv : int, splitter or iterable, default=None
-        A number n is ``FewLabelKFold(n)``; None that of 5, with fewer folds where a class has fewer labels.
+        An integer n is ``FewLabelKFold(n)``; None is 5 folds, or fewer if a class has fewer labels.
     scoring : str, callable, list, tuple or dict, default=None
-        None is the accuracy over the labelled rows held out, "map" their mean average precision; otherwise as
-        `GridSearchCV` takes it.
+        None is the accuracy over held-out labelled rows, "map" their mean average precision; otherwise as in
+        `GridSearchCV`.
     refit : bool, str or callable, default=True
-        Fit the best setting to all rows in the end. With several scores, the one to choose by.
+        Whether to fit the best setting to all rows. With several scores, the name of the score to select by.
     error_score : "raise" or number, default=nan
-        Score of a setting that fails, with a warning; it is an error where all fail.
+        Score of a setting that fails, with a warning; if all settings fail, an error is raised.
     verbose : bool, default=False
-        Write to standard error, every few seconds, how far the search is.
+        Whether to print progress to standard error every few seconds.
 
     Attributes
     ----------
     cv_results_ : dict of str to array
-        As `GridSearchCV` gives it. The time of a shared piece counts for the setting that needed it first.
+        As in `GridSearchCV`. The time of shared results counts for the setting that computes them.
     best_estimator_ : classifier
         The best setting, fitted to all rows. Only with `refit`.
     best_params_ : dict
         The best setting.
     best_score_ : float
-        Its mean score over the folds.
+        Mean score of the best setting over the folds.
     best_index_ : int
-        Its place in `cv_results_`.
+        Index of the best setting in `cv_results_`.
     n_splits_ : int
-        Folds.
+        Number of folds.
     n_shared_ : int
-        Settings that share work; the others are fitted in the ordinary way.
+        Number of settings with shared computation; the others are fitted separately.
     scorer_ : callable or dict
-        What scored.
+        Scorer.
     multimetric_ : bool
         Whether there are several scores.
     refit_time_ : float
-        Seconds of the last fit. Only with `refit`.
+        Seconds of the final fit. Only with `refit`.
     classes_ : ndarray of shape (c,)
-        The labels seen.
+        Class labels.
     timings_ : dict of str to float
-        Seconds of each stage of the shared work.
+        Seconds of each stage of the shared computation.
 
     See Also
     --------
@@ -613,7 +613,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X : array-like or sparse matrix of shape (n, d)
             Samples, labelled and unlabelled.
         y : array-like of shape (n,)
-            Labels of at least two classes; -1, None, NaN or pandas.NA where there is none.
+            Labels of at least two classes; -1, None, NaN or pandas.NA for unlabelled rows.
 
         Returns
         -------
@@ -623,7 +623,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise ValueError("LDSUSearch requires y to be passed, but the target y is None.")
         estimator = self._estimator()
         settings = list(check_grid(estimator, DEFAULT_GRID if self.param_grid is None else self.param_grid))
-        # scikit-learn's own search settles the scorers and makes the table; it never fits.
+        # scikit-learn's search resolves the scorers and formats the results; it is not fitted.
         by_map = isinstance(self.scoring, str) and self.scoring == "map"
         scoring = mean_average_precision_scorer if by_map else self.scoring
         table = GridSearchCV(estimator, {}, scoring=scoring, refit=self.refit, error_score=self.error_score)
@@ -632,7 +632,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         shared = [reads_scores_only(scorer) and shareable(model) for model in models]
 
         X, y = indexable(X, y)
-        if any(shared):  # what is wrong with the samples is said once, and before any work
+        if any(shared):  # validate the samples once, before any computation
             checked = clone(models[shared.index(True)].features)._validate(X, y)[0]
             shared = [
                 share and solved_exactly(model.features, checked) for share, model in zip(shared, models, strict=True)
@@ -650,12 +650,12 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         cv = self.cv
         if cv is None:
             cv = int(np.clip(class_counts(codes).min(), 2, DEFAULT_SPLITS))
-        if isinstance(cv, Integral):  # scikit-learn's folds would take rows without a label for a class of their own
+        if isinstance(cv, Integral):  # scikit-learn's folds would treat unlabelled rows as a class
             cv = FewLabelKFold(int(cv))
         folds = list(check_cv(cv, y, classifier=True).split(X, y))
         stages = Stages(type(self).__name__)
         out = [dict[str, Any]() for _ in range(len(settings) * len(folds))]
-        self._say(f"{len(settings)} settings, {self.n_shared_} of them from shared work, on {len(folds)} folds")
+        self._print(f"{len(settings)} settings ({self.n_shared_} with shared computation), {len(folds)} folds")
 
         def ordinary(i: int, fold: int) -> dict[str, Any]:
             return _fit_and_score(
@@ -689,7 +689,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             metric = self.refit
         self._choose(table, metric)
         if self.refit:
-            self._say("fitting the best to all rows")
+            self._print("refitting the best setting to all rows")
             start = time.perf_counter()
             self.best_estimator_ = clone(estimator).set_params(**clone(self.best_params_, safe=False)).fit(X, y)
             self.refit_time_ = time.perf_counter() - start
@@ -699,21 +699,21 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels for X (q, d), by the best setting."""
+        """Predict labels for X (q, d) with the best setting."""
         return self._best().predict(X)
 
     @available_if(_delegates("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores for X (q, d), by the best setting."""
+        """Compute scores for X (q, d) with the best setting."""
         return self._best().decision_function(X)
 
     @available_if(_delegates("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities for X (q, d), by the best setting."""
+        """Predict class probabilities for X (q, d) with the best setting."""
         return self._best().predict_proba(X)
 
     def score(self, X: Any, y: Any) -> float:
-        """Score of the best setting on X (q, d) and y (q,), by what the search scored by."""
+        """Score the best setting on X (q, d) and y (q,) with the scorer of the search."""
         best = self._best()
         scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
         score = scorer(best, X, y)
@@ -749,7 +749,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             if features is None:
                 return None
             with work.stages("classify"):
-                fitted = OnFeatures(
+                fitted = FoldClassifier(
                     classifier=model.classifier, standardize_scores=model.standardize_scores
                 ).fit_scores(features)
         except Exception:
@@ -783,7 +783,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
 
     def _estimator(self) -> Any:
-        """The estimator with its empty places filled in."""
+        """The estimator with defaults for None."""
         if self.estimator is None:
             return LDSUClassifier(LDSU(), RidgeClassifier(alpha=0.1))
         estimator = clone(self.estimator)
@@ -794,34 +794,36 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _best(self) -> Any:
         check_is_fitted(self, "cv_results_")
         if not hasattr(self, "best_estimator_"):
-            raise AttributeError(f"This LDSUSearch was made with refit={self.refit!r}: nothing is fitted to all rows.")
+            raise AttributeError(
+                f"This LDSUSearch has refit={self.refit!r}: the best setting is not fitted to all rows."
+            )
         return self.best_estimator_
 
     def _require_memory(self, X: Any, codes: np.ndarray, features: list[LDSU]) -> None:
         n = X.shape[0]
-        anchors = max(int(np.sum(codes >= 0)), *(min(one.min_anchors, n) for one in features), 0)
-        k = min(max(one.clique_size for one in features), n)
+        anchors = max(int(np.sum(codes >= 0)), *(min(ldsu.min_anchors, n) for ldsu in features), 0)
+        k = min(max(ldsu.clique_size for ldsu in features), n)
         # Of the cliques: Gram matrices, their decomposition, and the graph with its indices.
         needed = 8 * n * (MATRICES * n + 4 * anchors + 6 * k * k) + samples_memory(X, features[0].kernel)
         fits = int(n * np.sqrt(min(1.0, available_memory() / needed)))
         require_memory(
             needed,
             f"LDSUSearch for {n} samples",
-            f"Search on a sample of at most {fits} rows that holds the labelled ones.",
+            f"Search on a subset of at most {fits} rows that contains the labelled rows.",
         )
 
     def _with_progress(self, steps: Iterator[Any], total: int) -> Iterator[Any]:
-        """The steps, with a line every few seconds that says how far they are."""
-        start = said = time.perf_counter()
+        """Yield the steps and print progress every few seconds."""
+        start = last_report = time.perf_counter()
         for done, step in enumerate(steps):
             now = time.perf_counter()
-            if self.verbose and now - said > SECONDS_BETWEEN_LINES:
-                said = now
+            if self.verbose and now - last_report > SECONDS_BETWEEN_LINES:
+                last_report = now
                 left = (now - start) * (total - done) / max(done, 1)
-                self._say(f"{done} of {total} scores, {now - start:.0f} s, about {left:.0f} s left")
+                self._print(f"{done} of {total} scores, {now - start:.0f} s, about {left:.0f} s left")
             yield step
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if self.verbose:
             print(f"[{type(self).__name__}] {text}", file=sys.stderr, flush=True)
 

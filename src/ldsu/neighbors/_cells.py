@@ -1,8 +1,8 @@
-"""Nearest neighbours of many rows, almost all of the true ones: search the cells around each row instead of all rows.
+"""Approximate nearest neighbors of many rows: search only nearby k-means cells.
 
-k-means cells of the rows' leading principal components. The rows of a cell search the cells around it together, so that
-the work is matrix products; the few candidates these leave are then compared in all columns. The same seed gives the
-same answer whatever the number of threads. ``benchmarks/neighbors.py`` compares it with libraries.
+Cells are computed on the leading principal components. The rows of a cell are searched together by matrix products; the
+remaining candidates are then compared in all columns. Results depend on the seed, not on the number of threads.
+``benchmarks/neighbors.py`` compares it with other libraries.
 """
 
 from __future__ import annotations
@@ -15,75 +15,75 @@ from joblib import Parallel, delayed
 
 from ldsu._utils.arrays import one_blas_thread
 
-CANDIDATES = 6000  # rows searched for each row: the knob between recall and time
-DIMENSIONS, VARIANCE = 64, 0.85  # principal components: at least so many, and more where they hold less than this
-VOTERS, VOTES = 32, 16  # the rows of a cell that choose the cells to search, and how many each of them votes for
-MOST_COLUMNS = 2000  # above so many the components are those of as many rows
-GROUP = 512  # rows that search together, at most
+CANDIDATES = 6000  # rows searched per row: trade-off between recall and time
+DIMENSIONS, VARIANCE = 64, 0.85  # minimum number of principal components, and explained variance
+VOTERS, VOTES = 32, 16  # rows of a cell that vote for cells to search, and votes of each
+MAX_COLUMNS = 2000  # with more columns, components are computed from this many rows
+GROUP = 512  # maximum number of rows searched together
 
 
 @dataclass(frozen=True)
 class CellIndex:
-    """Rows sorted into cells, as plain arrays: r components, C cells."""
+    """Rows sorted by cell: r components, C cells."""
 
     mean: np.ndarray  # (d,)
-    axes: np.ndarray  # (d, r), orthogonal, and over the rows' spread, so that any unit of measurement fits float32
+    axes: np.ndarray  # (d, r), orthogonal, divided by the scale of the rows so that any unit fits float32
     centres: np.ndarray  # (C, r)
     starts: np.ndarray  # (C + 1,): cell j has rows[starts[j]:starts[j + 1]]
-    order: np.ndarray  # (n,): which row of X each of `rows` is
+    order: np.ndarray  # (n,): index in X of each of `rows`
     rows: np.ndarray  # (n, r)
 
 
 def cell_index(X: np.ndarray, seed: int = 0, n_jobs: int = -1) -> CellIndex:
-    """Sort the rows of X (n x d, finite) into k-means cells of some ``sqrt(n) / 2.5`` rows, at least 64."""
+    """Sort the rows of X (n x d, finite) into k-means cells of about ``sqrt(n) / 2.5`` rows, at least 64."""
     rng = np.random.default_rng(seed)
     with one_blas_thread():
         mean, axes = principal_axes(X[rows_for_axes(X.shape[0], rng)])
         Z = project(X, mean, axes, n_jobs)
-        centres = cell_centres(Z[rows_for_centres(Z.shape[0], rng)], Z.shape[0], rng, n_jobs)
-        cells = nearest_centre(Z, centres, n_jobs)
+        centers = cell_centers(Z[rows_for_centers(Z.shape[0], rng)], Z.shape[0], rng, n_jobs)
+        cells = nearest_center(Z, centers, n_jobs)
     order, starts = sort_into_cells(Z, cells, cell_size(X.shape[0]))
     return CellIndex(mean, axes, cell_means(Z[order], starts), starts, order, Z[order])
 
 
 def cell_size(n: int) -> int:
-    """Rows of a cell, more or less."""
+    """Target number of rows per cell."""
     return max(64, int(n**0.5 / 2.5))
 
 
 def rows_for_axes(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Which of n rows tell the principal axes."""
+    """Sample of n rows to compute the principal axes from."""
     return np.sort(rng.choice(n, min(n, 8000), replace=False))
 
 
-def rows_for_centres(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Which of n rows the centres of cells are found from: 40 a cell."""
+def rows_for_centers(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Sample of n rows to compute the cell centers from: 40 per cell."""
     return np.sort(rng.choice(n, min(n, 40 * max(1, n // cell_size(n))), replace=False))
 
 
 def principal_axes(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (d,) and leading axes (d, r), as a `CellIndex` has them, of some rows (s x d)."""
+    """Mean (d,) and leading axes (d, r) of a sample of rows (s x d), as in `CellIndex`."""
     sample = sample.astype(np.float64)
     mean = sample.mean(axis=0)
     scale = np.abs(sample - mean).max() or 1.0
     sample = (sample - mean) / scale
-    if sample.shape[1] > MOST_COLUMNS:  # more columns than rows say anything about: the other product is smaller
-        sample = sample[:: -(-len(sample) // MOST_COLUMNS)]
+    if sample.shape[1] > MAX_COLUMNS:  # use the smaller product
+        sample = sample[:: -(-len(sample) // MAX_COLUMNS)]
         variances, U = np.linalg.eigh(sample @ sample.T)
         V = sample.T @ (U / np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny)))
     else:
         variances, V = np.linalg.eigh(sample.T @ sample)
-    held = np.cumsum(variances[::-1])
-    r = max(DIMENSIONS, int(np.searchsorted(held, VARIANCE * held[-1])) + 1)
+    explained = np.cumsum(variances[::-1])
+    r = max(DIMENSIONS, int(np.searchsorted(explained, VARIANCE * explained[-1])) + 1)
     return mean, V[:, : -r - 1 : -1] / scale
 
 
 def sort_into_cells(Z: np.ndarray, cells: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Order of the rows (n,) cell by cell, and where each cell starts; those much larger than `size` are cut."""
+    """Order of the rows (n,) by cell, and start of each cell; cells much larger than `size` are split."""
     order = np.argsort(cells, kind="stable")
     parts: list[np.ndarray] = []
     for part in np.split(order, np.cumsum(np.bincount(cells))[:-1]):
-        if part.size > 4 * size:  # many rows in one place: cut across their widest component
+        if part.size > 4 * size:  # dense cell: split along its widest component
             part = part[np.argsort(Z[part, np.ptp(Z[part], axis=0).argmax()], kind="stable")]
         parts += np.array_split(part, -(-part.size // (4 * size))) if part.size else []
     return np.concatenate(parts), np.cumsum([0, *(part.size for part in parts)])
@@ -102,18 +102,18 @@ def cell_neighbors(
     Parameters
     ----------
     index : CellIndex
-        Of X.
+        Index of X.
     exclude_self : bool
-        Q is X, and no row shall list itself, whatever copies of it there are.
+        Whether Q is X and rows are not their own neighbors; duplicates of a row are.
     n_jobs : int
-        Threads, as joblib counts them.
+        Number of threads, as in joblib.
 
     Returns
     -------
-    distances : float64 ndarray of shape (m, min(k, rows there are to list))
+    distances : float64 ndarray of shape (m, min(k, number of candidates))
         Squared distances, ascending, computed from the differences in all columns.
     indices : int64 ndarray of the same shape
-        Equal distances by index.
+        Ties are ordered by index.
     """
     n = X.shape[0]
     k = min(k, n - exclude_self)
@@ -123,46 +123,46 @@ def cell_neighbors(
     keep = min(candidates_kept(k, index.axes), n - exclude_self)
     sizes = np.diff(index.starts)
 
-    def search(cell: int, places: np.ndarray, own: np.ndarray) -> None:
-        # Z (m x r) from rows around this cell: float32 keeps what their differences need, wherever the cell is.
-        Z = (index.rows[own] if exclude_self else project(Q[places], index.mean, index.axes, 1)) - index.centres[cell]
+    def search(cell: int, queries: np.ndarray, sorted_rows: np.ndarray) -> None:
+        # Z (m x r) relative to the cell center, so that float32 suffices for differences.
+        Z = index.rows[sorted_rows] if exclude_self else project(Q[queries], index.mean, index.axes, 1)
+        Z = Z - index.centres[cell]
         near_cells = cells_to_search(index.centres, sizes, cell, Z, keep)
         columns = np.concatenate([np.arange(index.starts[j], index.starts[j + 1]) for j in near_cells])
-        scores = scores_of(Z, index.rows[columns] - index.centres[cell])
+        scores = partial_distances(Z, index.rows[columns] - index.centres[cell])
         if exclude_self:
-            scores[np.arange(own.size), np.searchsorted(columns, own)] = np.inf
+            scores[np.arange(sorted_rows.size), np.searchsorted(columns, sorted_rows)] = np.inf
         near = np.sort(index.order[columns[smallest(scores, keep)]], axis=1)
-        distances[places], indices[places] = nearest_of(X, Q[places], near, k)
+        distances[queries], indices[queries] = nearest_candidates(X, Q[queries], near, k)
 
-    with one_blas_thread():  # the threads are the cells'
+    with one_blas_thread():  # parallel over cells
         if exclude_self:
             order, starts = index.order, index.starts
         else:
-            cells = nearest_centre(project(Q, index.mean, index.axes, n_jobs), index.centres, n_jobs)
+            cells = nearest_center(project(Q, index.mean, index.axes, n_jobs), index.centres, n_jobs)
             order = np.argsort(cells, kind="stable")
             starts = np.searchsorted(cells[order], np.arange(index.centres.shape[0] + 1))
         Parallel(n_jobs, backend="threading", batch_size=4)(
-            delayed(search)(cell, order[start:stop], np.arange(start, stop))
-            for cell, start, stop in groups_of_rows(starts)
+            delayed(search)(cell, order[start:stop], np.arange(start, stop)) for cell, start, stop in row_groups(starts)
         )
     return distances, indices
 
 
 def candidates_kept(k: int, axes: np.ndarray) -> int:
-    """How many candidates for k neighbours are compared in all columns, by the axes (d, r) that named them."""
-    # Where the components are all there is, only rounding can misplace a candidate.
+    """Number of candidates for k neighbors to compare in all columns, given the axes (d, r)."""
+    # If the components are complete, only rounding can misplace a candidate.
     return 2 * k if axes.shape[1] < axes.shape[0] else k + 8
 
 
-def groups_of_rows(starts: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Rows that search together: their cell, the first of them, and the one after the last."""
+def row_groups(starts: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Groups of rows that are searched together: cell, start and stop."""
     for cell in range(starts.size - 1):
         for start in range(starts[cell], starts[cell + 1], GROUP):
             yield cell, start, min(start + GROUP, starts[cell + 1])
 
 
-def nearest_of(X: np.ndarray, Q: np.ndarray, near: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest of the candidates `near` (m x keep; rows of X, ascending) of each row of Q, as `cell_neighbors`."""
+def nearest_candidates(X: np.ndarray, Q: np.ndarray, near: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest of the candidates `near` (m x keep; rows of X, ascending) of each row of Q."""
     distances, indices = np.empty((Q.shape[0], k)), np.empty((Q.shape[0], k), dtype=np.int64)
     step = max(1, 2**17 // (near.shape[1] * X.shape[1]))
     for start in range(0, Q.shape[0], step):
@@ -176,76 +176,76 @@ def nearest_of(X: np.ndarray, Q: np.ndarray, near: np.ndarray, k: int) -> tuple[
 
 
 def project(X: np.ndarray, mean: np.ndarray, axes: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Components of the rows, float32 (n x r)."""
+    """Principal components of the rows, float32 (n x r)."""
     dtype = np.result_type(X, np.float32)
-    shift, turn = mean.astype(dtype), axes.astype(dtype)
+    shift, rotation = mean.astype(dtype), axes.astype(dtype)
     blocks = Parallel(n_jobs, backend="threading")(
-        delayed(lambda start: ((X[start : start + 4096] - shift) @ turn).astype(np.float32))(start)
+        delayed(lambda start: ((X[start : start + 4096] - shift) @ rotation).astype(np.float32))(start)
         for start in range(0, X.shape[0], 4096)
     )
     return np.concatenate(blocks)
 
 
-def scores_of(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """Squared distances (m x w) less each row's own square, which its ranking does not need."""
+def partial_distances(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Squared distances (m x w) minus the squared norm of each row, which does not affect the ranking."""
     S = Z @ (np.float32(-2) * Y.T)
     S += np.einsum("ij,ij->i", Y, Y)
     return S
 
 
-def nearest_centre(Z: np.ndarray, centres: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Which of the centres (C x r) is nearest to each row of Z (n x r)."""
+def nearest_center(Z: np.ndarray, centers: np.ndarray, n_jobs: int) -> np.ndarray:
+    """Index of the nearest center (C x r) of each row of Z (n x r)."""
     blocks = Parallel(n_jobs, backend="threading")(
-        delayed(lambda start: scores_of(Z[start : start + 1024], centres).argmin(axis=1))(start)
+        delayed(lambda start: partial_distances(Z[start : start + 1024], centers).argmin(axis=1))(start)
         for start in range(0, Z.shape[0], 1024)
     )
     return np.concatenate(blocks)
 
 
-def cell_centres(S: np.ndarray, n: int, rng: np.random.Generator, n_jobs: int) -> np.ndarray:
-    """k-means centres for n rows from six rounds over some (s x r) of them, near ones near each other (C x r).
+def cell_centers(S: np.ndarray, n: int, rng: np.random.Generator, n_jobs: int) -> np.ndarray:
+    """k-means centers (C x r) for n rows from six iterations on a sample (s x r), ordered by location.
 
-    A cell that runs empty keeps its centre.
+    An empty cell keeps its center.
     """
     n_cells = max(1, n // cell_size(n))
-    centres = S[rng.choice(S.shape[0], n_cells, replace=False)]
+    centers = S[rng.choice(S.shape[0], n_cells, replace=False)]
     for _ in range(6):
-        cells = nearest_centre(S, centres, n_jobs)
+        cells = nearest_center(S, centers, n_jobs)
         order, counts = np.argsort(cells, kind="stable"), np.bincount(cells, minlength=n_cells)
         filled, starts = counts > 0, np.cumsum(counts) - counts
         sums = np.add.reduceat(S[order], starts[filled], axis=0)
-        centres[filled] = sums / counts[filled, None].astype(np.float32)
-    return centres[_in_halves(centres, np.arange(n_cells))]
+        centers[filled] = sums / counts[filled, None].astype(np.float32)
+    return centers[_order_by_location(centers, np.arange(n_cells))]
 
 
-def _in_halves(centres: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Order of some centres in which near ones are near each other: halved across the widest component, and so on."""
-    if some.size <= 2:
-        return some
-    widest = np.ptp(centres[some], axis=0).argmax()
-    some = some[np.argsort(centres[some, widest], kind="stable")]
-    middle = some.size // 2
-    return np.concatenate([_in_halves(centres, some[:middle]), _in_halves(centres, some[middle:])])
+def _order_by_location(centers: np.ndarray, subset: np.ndarray) -> np.ndarray:
+    """Order centers by location: split recursively at the median of the widest component."""
+    if subset.size <= 2:
+        return subset
+    widest = np.ptp(centers[subset], axis=0).argmax()
+    subset = subset[np.argsort(centers[subset, widest], kind="stable")]
+    middle = subset.size // 2
+    return np.concatenate([_order_by_location(centers, subset[:middle]), _order_by_location(centers, subset[middle:])])
 
 
-def cells_to_search(centres: np.ndarray, sizes: np.ndarray, cell: int, Z: np.ndarray, keep: int) -> np.ndarray:
-    """Cells, ascending, for rows Z (m x r, about the centre of their cell): its own, those they vote for, the next."""
-    enough = max(CANDIDATES, 2 * keep + 1)
-    centres = centres - centres[cell]
-    S = scores_of(Z[:: -(-Z.shape[0] // VOTERS)], centres)
+def cells_to_search(centers: np.ndarray, sizes: np.ndarray, cell: int, Z: np.ndarray, keep: int) -> np.ndarray:
+    """Cells, ascending, to search for rows Z (m x r, relative to their cell's center): by votes, then distance."""
+    n_candidates = max(CANDIDATES, 2 * keep + 1)
+    centers = centers - centers[cell]
+    S = partial_distances(Z[:: -(-Z.shape[0] // VOTERS)], centers)
     p = min(VOTES, S.shape[1] - 1)
     S -= np.partition(S, p, axis=1)[:, p : p + 1]
     votes = np.minimum(S, 0).sum(axis=0)
     votes[cell] = -np.inf
-    ranked = np.lexsort((np.einsum("ij,ij->i", centres, centres), votes))
-    return np.sort(ranked[: np.searchsorted(np.cumsum(sizes[ranked]), enough) + 1])
+    ranked = np.lexsort((np.einsum("ij,ij->i", centers, centers), votes))
+    return np.sort(ranked[: np.searchsorted(np.cumsum(sizes[ranked]), n_candidates) + 1])
 
 
 def smallest(scores: np.ndarray, keep: int) -> np.ndarray:
-    """Columns of the `keep` smallest scores of each row, in no order: argpartition, several times as fast.
+    """Columns of the `keep` smallest scores of each row, unordered: several times faster than argpartition.
 
-    The keep-th smallest of the minima of many groups of columns bounds the keep-th smallest score from above; few
-    scores are below it, and only these are partitioned.
+    The keep-th smallest of the minima over groups of columns bounds the keep-th smallest score from above; only the few
+    scores below it are partitioned.
     """
     m, w = scores.shape
     groups = max(256, 4 * keep)

@@ -1,4 +1,4 @@
-"""Who is near whom: nearest neighbours in the input space or in the kernel's."""
+"""Nearest neighbors in the input space or in the kernel's feature space."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ldsu.kernels import column_means, kernel_squared_distances, shifted
 from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors
 from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
 
-# Up to so many rows all pairs of them are compared.
+# Up to this many rows all pairs are compared.
 EXACT_ROWS = 8000
-# A search of fewer products takes some hundredths of a second in one thread.
+# Smaller searches take only some hundredths of a second in one thread.
 FEW_PRODUCTS = 2**26
 
 
@@ -29,7 +29,7 @@ def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
     distances : ndarray of shape (n, n_neighbors)
         Squared distances, ascending.
     indices : ndarray of shape (n, n_neighbors)
-        A row never lists itself, whatever copies of it there are.
+        A row is not its own neighbor; duplicates of it are.
     """
     n = X.shape[0]
     if n_neighbors == 0:
@@ -39,17 +39,17 @@ def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _compare_all(X: Any, Q: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and indices of the k rows of X nearest to each row of Q, or to each other where Q is None."""
+    """Distances and indices of the k rows of X nearest to each row of Q, or to each other row if Q is None."""
     search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X)
     many = (X if Q is None else Q).shape[0] * X.shape[0] * X.shape[1] > FEW_PRODUCTS
-    # It limits BLAS itself, but in several threads at once does not restore it.
+    # scikit-learn limits BLAS threads itself, but not thread-safely.
     with one_blas_thread(), one_openmp_thread(unless=many):
         distances, indices = search.kneighbors(Q)
     return distances, indices.astype(np.int64, copy=False)
 
 
 def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same from a kernel matrix K (n x n), by ``K_ii + K_jj - 2 K_ij``."""
+    """Like `input_neighbors`, from a kernel matrix K (n x n), by ``K_ii + K_jj - 2 K_ij``."""
     n = K.shape[0]
     diagonal = K.diagonal()
     distances = np.empty((n, n_neighbors))
@@ -58,7 +58,7 @@ def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.nd
         D2 = kernel_squared_distances(K[block], diagonal[block], diagonal)
         rows = np.arange(D2.shape[0])
         D2[rows, np.arange(block.start, block.stop)] = np.inf
-        # In index order first, so that the stable sort that follows puts equal distances by index.
+        # Sorted by index first, so that the stable sort below orders ties by index.
         nearest = np.sort(np.argpartition(D2, min(n_neighbors, n - 1), axis=1)[:, :n_neighbors], axis=1)
         order = np.argsort(np.take_along_axis(D2, nearest, axis=1), axis=1, kind="stable")
         indices[block] = np.take_along_axis(nearest, order, axis=1)
@@ -67,36 +67,36 @@ def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.nd
 
 
 def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
-    """Put each point before its neighbours (n x (k-1)): the cliques, shape (n, k)."""
-    own = arrays.put(np.arange(neighbors.shape[0]))
-    return arrays.xp.concatenate([own[:, None], neighbors], axis=1)
+    """Cliques (n, k): each point followed by its neighbors (n x (k-1))."""
+    points = arrays.put(np.arange(neighbors.shape[0]))
+    return arrays.xp.concatenate([points[:, None], neighbors], axis=1)
 
 
 @dataclass(frozen=True)
 class NeighborIndex:
-    """Search for nearest rows of X (n x d): all pairs for few rows, the cells around (nearly exact) for many.
+    """Nearest-neighbor index of X (n x d): exact for few rows, approximate with k-means cells for many.
 
     Attributes
     ----------
     X : ndarray of shape (n, d)
-        Near the origin, so that products keep the digits of distances.
+        Near the origin, so that matrix products give accurate distances.
     cells : CellIndex or None
-        None where all pairs are compared, and where the search is a GPU's.
+        None if all pairs are compared, and for the search on a GPU.
     """
 
     X: np.ndarray
     cells: CellIndex | None
 
-    def others(self, k: int, points: Any, arrays: Arrays = CPU) -> Any:
-        """Indices of the nearest other rows of each row, nearest first, shape (n, k); `points` are X on the device."""
+    def query_self(self, k: int, points: Any, arrays: Arrays = CPU) -> Any:
+        """Indices (n, k) of the nearest other rows of each row, nearest first; `points` is X on the device."""
         if arrays.xp is not np:
             return self._on_device(points, points, k, arrays, exclude_self=True)
         if self.cells is None:
             return input_neighbors(self.X, k)[1]
         return cell_neighbors(self.cells, self.X, self.X, k, exclude_self=True)[1]
 
-    def of(self, Q: np.ndarray, k: int, points: Any, arrays: Arrays = CPU) -> Any:
-        """Indices of the nearest rows of each row of Q (q x d), nearest first, shape (q, k)."""
+    def query(self, Q: np.ndarray, k: int, points: Any, arrays: Arrays = CPU) -> Any:
+        """Indices (q, k) of the nearest rows of each row of Q (q x d), nearest first."""
         if arrays.xp is not np:
             return self._on_device(points, arrays.put(Q), k, arrays, exclude_self=False)
         if self.cells is None:
@@ -108,23 +108,23 @@ class NeighborIndex:
         return search(points, Q, k, exclude_self, arrays.xp)[1]
 
 
-def searches_cells(n: int, search: str) -> bool:
-    """Whether the neighbours of n rows are sought in the cells around ("cells"), or among all rows ("exact")."""
+def uses_cells(n: int, search: str) -> bool:
+    """Whether the neighbors of n rows are searched in nearby cells ("cells") or among all rows ("exact")."""
     return n > EXACT_ROWS if search == "auto" else search == "cells"
 
 
 def neighbor_index(X: np.ndarray, arrays: Arrays = CPU, search: str = "auto") -> tuple[NeighborIndex, np.ndarray]:
-    """Prepare the search among the rows of X (n x d), sorted so that near rows lie near each other in memory.
+    """Build an index of the rows of X (n x d), sorted so that nearby rows are adjacent in memory.
 
     Returns
     -------
     index : NeighborIndex
-        Of ``X[order]``.
+        Index of ``X[order]``.
     order : ndarray of shape (n,)
-        As they came where all pairs are compared, and cell by cell else.
+        Original order if all pairs are compared, otherwise by cell.
     """
     n = X.shape[0]
-    if arrays.xp is not np or not searches_cells(n, search):
+    if arrays.xp is not np or not uses_cells(n, search):
         return NeighborIndex(X, None), np.arange(n)
     cells = cell_index(X)
     return NeighborIndex(X[cells.order], replace(cells, order=np.arange(n))), cells.order

@@ -1,9 +1,8 @@
-"""Ways from samples and graphs to the features of LDSU.
+"""Solvers that compute the features of LDSU from samples and graphs.
 
-A solver is a function ``solve(X, codes, kernel, settings, *, basis, stages) -> Solution``, with another, ``memory(X,
-codes, settings, *, basis) -> bytes``, that says beforehand what it takes. It owns the whole way, so that one that
-never forms the n x n kernel matrix fits the same seam: register both here and it can be named in
-``LDSU(solver=...)``.
+A solver is a function ``solve(X, codes, kernel, settings, *, basis, stages) -> Solution`` with a function ``memory(X,
+codes, settings, *, basis) -> bytes`` that estimates its peak memory. A solver need not form the n x n kernel matrix.
+Register both in `SOLVERS` and `MEMORY` to use it as ``LDSU(solver=...)``.
 """
 
 from ldsu.solvers._conjugate import conjugate_gradients
@@ -21,25 +20,25 @@ from ldsu.solvers._exact import (
 )
 from ldsu.solvers._expansion import KernelExpansion
 from ldsu.solvers._filters import FILTERS, SMOOTH_FILTERS
-from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, warn_of_residual
+from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, warn_residual
 from ldsu.solvers._landmarks import landmark_features, resolve_n_directions
-from ldsu.solvers._local_expansion import MOST_CONDITIONING, LocalExpansion, in_units
+from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units
 from ldsu.solvers._precision import conditional, conditioning_sets, random_ranks, residual_factor
 from ldsu.solvers._sparse import (
     anchored_features,
-    anchors_among,
+    choose_anchors_among,
     clique_scale,
     gamma_in_units,
-    in_given_order,
     landmark_directions,
     landmarks_of,
     products,
-    reason_against,
+    restore_order,
     rows_for_spread,
     solve_sparse,
     sparse_memory,
     spread,
     tolerance,
+    unsupported_reason,
     working_precision,
 )
 from ldsu.solvers._types import Settings, Solution
@@ -50,8 +49,8 @@ MEMORY = {"exact": exact_memory, "sparse": sparse_memory}
 __all__ = [
     "ASYMMETRY",
     "FILTERS",
+    "MAX_CONDITIONING",
     "MEMORY",
-    "MOST_CONDITIONING",
     "SMOOTH_FILTERS",
     "SOLVERS",
     "JointSystem",
@@ -61,8 +60,8 @@ __all__ = [
     "Solution",
     "anchor_features",
     "anchored_features",
-    "anchors_among",
     "choose_anchors",
+    "choose_anchors_among",
     "class_projection",
     "clique_scale",
     "coarse_inverse_of",
@@ -73,7 +72,6 @@ __all__ = [
     "exact_memory",
     "filtered_labelled_kernel",
     "gamma_in_units",
-    "in_given_order",
     "in_units",
     "landmark_directions",
     "landmark_features",
@@ -81,9 +79,9 @@ __all__ = [
     "products",
     "project",
     "random_ranks",
-    "reason_against",
     "residual_factor",
     "resolve_n_directions",
+    "restore_order",
     "rows_for_spread",
     "scaled_strength",
     "solve_exact",
@@ -92,6 +90,7 @@ __all__ = [
     "spectral_directions",
     "spread",
     "tolerance",
-    "warn_of_residual",
+    "unsupported_reason",
+    "warn_residual",
     "working_precision",
 ]

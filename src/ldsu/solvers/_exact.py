@@ -1,9 +1,9 @@
 """The exact solver: dense kernel matrix, no approximation.
 
-Two roads. The spectral one (Algorithm 1 of the paper) decomposes K and then the joint problem; it serves every filter,
-and its first half, a `KernelBasis`, can be reused. The direct one is for "tikhonov" alone: the filtered kernel at the
-anchors is one linear solve. Both run where ``settings.device`` says: samples and sparse graphs go there, eigenvalues
-and coefficients come back, and no n x n matrix travels.
+There are two algorithms. The spectral algorithm (Algorithm 1 of the paper) decomposes K and then the joint problem; it
+supports every filter, and its first half, a `KernelBasis`, can be reused. The direct algorithm is only for "tikhonov":
+the filtered kernel at the anchors is one linear solve. Both run on ``settings.device``: samples and sparse graphs are
+moved there, eigenvalues and coefficients back, and n x n matrices are not transferred.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from ldsu.spectrum import (
     resolve_n_components,
 )
 
-# n x n arrays alive at the peak. Direct: K, M K with its LU factors in place, and one while the kernel is made.
+# n x n arrays alive at the peak. Direct: K, M K with its LU factors in place, and one while the kernel is computed.
 # Spectral: coordinates, joint matrix, its product with M, and LAPACK's workspace of two for "evd".
 MATRICES = {"direct": 3, "spectral": 5}
 # The same with PyTorch, which overwrites less: measured on a GPU by benchmarks/gpu.py.
 DEVICE_MATRICES = {"direct": 4, "spectral": 8}
-# On this machine, beside a GPU, where the kernel is computed here and moved: it, and copies while it is checked.
+# In main memory, if the kernel is computed on the CPU and moved to a GPU: the kernel, and copies for its validation.
 MOVED_MATRICES = 3
 TRIANGLE_BLOCKS = 6
-# A solve whose symmetric result comes out less symmetric than this has lost its accuracy.
+# Maximum relative asymmetry of a result that is symmetric in exact arithmetic; above it, the solve is inaccurate.
 ASYMMETRY = 1e-8
 
 
 def algorithm(settings: Settings, basis: KernelBasis | None) -> str:
-    """Which way to go: "direct" where no decomposition is needed and none is given, else "spectral"."""
+    """Algorithm to use: "direct" if no decomposition is needed or given, else "spectral"."""
     return "direct" if settings.filter == "tikhonov" and basis is None else "spectral"
 
 
 def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: KernelBasis | None) -> int:
-    """Bytes of this machine that the exact solver holds at its peak; of a GPU, only what comes back from it."""
+    """Peak main memory of the exact solver, in bytes; for a GPU, only of the results."""
     n = X.shape[0]
     matrices = MATRICES[algorithm(settings, basis)]
     if settings.device.startswith("cuda"):
@@ -60,7 +60,7 @@ def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Kernel
 
 
 def _columns(n: int, codes: np.ndarray, settings: Settings) -> int:
-    """Numbers kept for each sample, beside n x n matrices."""
+    """Numbers stored per sample, in addition to n x n matrices."""
     if settings.filter == "truncate":
         return resolve_n_components(settings.n_components, n)
     return 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
@@ -69,7 +69,7 @@ def _columns(n: int, codes: np.ndarray, settings: Settings) -> int:
 def solve_exact(
     X: Any, codes: np.ndarray, kernel: Kernel, settings: Settings, *, basis: KernelBasis | None, stages: Stages
 ) -> Solution:
-    """Minimise ``tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``, or filter K smoothly by the same spectrum.
+    """Minimize ``tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``, or filter K smoothly by the same spectrum.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def solve_exact(
     kernel : Kernel
     settings : Settings
     basis : KernelBasis or None
-        The decomposed kernel matrix of X, if the caller has it.
+        The decomposed kernel matrix of X, if available.
     stages : Stages
     """
     arrays = arrays_on(settings.device)
@@ -105,31 +105,31 @@ def solve_exact(
         )
         graph = arrays.put_sparse(L)
     eps = kernel.precision(X)
-    answer = None
+    result = None
     if algorithm(settings, basis) == "direct":
-        answer = _direct(K, graph, codes, settings, eps, stages, arrays)
-    if answer is None:
+        result = _direct(K, graph, codes, settings, eps, stages, arrays)
+    if result is None:
         if basis is None:
             with stages("decompose kernel"):
                 basis = KernelBasis.from_kernel_matrix(K, eps=eps, arrays=arrays)
         else:
             basis = replace(basis, coordinates=arrays.put(basis.coordinates))
-        del K  # room for the second decomposition
-        answer = _spectral(basis, graph, codes, settings, eps, stages, arrays)
-    coefficients, eigenvalues, anchors = answer
+        del K  # free memory for the second decomposition
+        result = _spectral(basis, graph, codes, settings, eps, stages, arrays)
+    coefficients, eigenvalues, anchors = result
     with stages("features"):
         coefficients = arrays.get(coefficients)
         feature_map = KernelExpansion(kernel, kernel.support(X), coefficients, device=settings.device)
     return Solution(feature_map, coefficients, eigenvalues, anchors, lambda: L, theta)
 
 
-# Coefficients or directions where the work was done; eigenvalues and anchors.
-Answer = tuple[Any, np.ndarray, np.ndarray | None]
+# Coefficients or directions (on the device), eigenvalues and anchors.
+Result = tuple[Any, np.ndarray, np.ndarray | None]
 
 
 def _spectral(
     basis: KernelBasis, L: Any, codes: np.ndarray, settings: Settings, eps: float, stages: Stages, arrays: Arrays
-) -> Answer:
+) -> Result:
     """Coefficients, eigenvalues and anchors from the coordinates B of the kernel, ``K = B B^T``."""
     with stages("project graphs"):
         S = project(basis.coordinates, L, codes, settings.lam, arrays)
@@ -142,7 +142,7 @@ def _spectral(
 
 def spectral_directions(
     basis: KernelBasis, S: Any, codes: np.ndarray, settings: Settings, eps: float = EPS, arrays: Arrays = CPU
-) -> Answer:
+) -> Result:
     """Directions of the coordinates B that a filter keeps, their eigenvalues, and the anchors.
 
     Parameters
@@ -150,13 +150,13 @@ def spectral_directions(
     basis : KernelBasis
         Its coordinates are B (n x q).
     S : array of shape (q, q)
-        ``B^T (L_w + lam L) B``; the lower triangle is read, and all of it overwritten.
+        ``B^T (L_w + lam L) B``; only the lower triangle is read. Overwritten.
     codes : ndarray of shape (n,)
     settings : Settings
     eps : float
         Relative error of the kernel.
     arrays : Arrays
-        Where B and S are, and who decomposes and solves.
+        Device of B and S.
 
     Returns
     -------
@@ -192,16 +192,16 @@ def spectral_directions(
 
 
 def _add_identity(A: Any, arrays: Arrays) -> None:
-    own = arrays.put(np.arange(A.shape[0]))
-    A[own, own] += 1
+    diagonal = arrays.put(np.arange(A.shape[0]))
+    A[diagonal, diagonal] += 1
 
 
 def _direct(
     K: Any, L: Any, codes: np.ndarray, settings: Settings, eps: float, stages: Stages, arrays: Arrays
-) -> Answer | None:
+) -> Result | None:
     """The Tikhonov filter by one linear solve: ``C = (I + strength M K)^-1 E_A``, ``Kt_AA = K_A: C``.
 
-    None where the solve lost its accuracy, which shows in the asymmetry of Kt_AA.
+    None if the solve is inaccurate, which is detected by the asymmetry of Kt_AA.
     """
     n = K.shape[0]
     get, xp = arrays.get, arrays.xp
@@ -227,7 +227,7 @@ def _direct(
 
 
 def filtered_labelled_kernel(K: np.ndarray, L: Any, labelled: np.ndarray, strength: float) -> np.ndarray:
-    """Values of ``(K^-1 + strength L)^-1`` among the labelled points, strength in units of K's mean diagonal."""
+    """Entries of ``(K^-1 + strength L)^-1`` at the labelled points, strength in units of K's mean diagonal."""
     if strength == 0:
         return K[np.ix_(labelled, labelled)]
     LK = L @ K
@@ -242,23 +242,23 @@ def filtered_labelled_kernel(K: np.ndarray, L: Any, labelled: np.ndarray, streng
 def anchor_features(
     C: Any, Kt_AA: Any, trace: float, settings: Settings, eps: float, n: int, arrays: Arrays = CPU
 ) -> tuple[Any, np.ndarray]:
-    """Lossless short features ``z(x) = S^-1/2 U^T Kt(A, x)`` from ``Kt(x, A) = k(x, X) C`` and ``Kt_AA = U S U^T``.
+    """Lossless features ``z(x) = S^-1/2 U^T Kt(A, x)`` from ``Kt(x, A) = k(x, X) C`` and ``Kt_AA = U S U^T``.
 
-    They have the inner products of Kt on everything a classifier trained at the anchors can see. C may stand for any
-    linear map of which ``Kt(., A)`` is made. What is zero is read in the units of K (n x n), of which Kt is computed:
-    `trace` is K's.
+    Their inner products with features of the anchors equal those of Kt, so a classifier trained at the anchors loses
+    nothing. C may be any linear map that gives ``Kt(., A)``. The numerical rank is relative to `trace`, the trace of K
+    (n x n).
     """
     xp = arrays.xp
     if not (bool(xp.isfinite(C).all()) and bool(xp.isfinite(Kt_AA).all())):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
-            "Use smaller ones."
+            "Use smaller values."
         )
     S, U = arrays.eigh((Kt_AA + Kt_AA.T) / 2)
     rank = numerical_rank(S, n, eps=eps, unit=trace)
     if rank == 0:
         raise ValueError(
-            f"No feature is left: the kernel is zero, or strength = {settings.strength:.3g} damps all of it."
+            f"No features are left: the kernel is zero, or strength = {settings.strength:.3g} removes all of it."
         )
     r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(xp.flip(U, (1,))[:, :r], arrays)
@@ -271,7 +271,7 @@ def scaled_strength(settings: Settings, typical_diagonal: float) -> float:
 
 
 def joint_dot(L: Any, codes: np.ndarray, lam: float, Z: Any) -> Any:
-    """``M @ Z = (L_w + lam L) @ Z`` for a sparse L and Z (n x q), wherever they are."""
+    """``M @ Z = (L_w + lam L) @ Z`` for a sparse L and Z (n x q), on any device."""
     product = L @ Z
     product *= lam
     for members, rows in class_laplacian_rows(codes, Z):
@@ -280,7 +280,7 @@ def joint_dot(L: Any, codes: np.ndarray, lam: float, Z: Any) -> Any:
 
 
 def project(B: Any, L: Any, codes: np.ndarray, lam: float, arrays: Arrays = CPU) -> Any:
-    """``B^T M B`` for B (n x q), in the lower triangle alone: the rest of the (q, q) result is not meant to be read."""
+    """``B^T M B`` for B (n x q): only the lower triangle of the (q, q) result is defined."""
     MB = joint_dot(L, codes, lam, B)
     q = B.shape[1]
     S = arrays.zeros((q, q), "float64").T  # in LAPACK's order
@@ -291,7 +291,7 @@ def project(B: Any, L: Any, codes: np.ndarray, lam: float, arrays: Arrays = CPU)
 
 
 def class_projection(B: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two factors (q x m), (m x q) of ``B^T L_w B`` for B (n x q): its part that depends on labels, of low rank."""
+    """Two factors (q x m), (m x q) of ``B^T L_w B`` for B (n x q), the low-rank part that depends on labels."""
     rows = list(class_laplacian_rows(codes, B))
     labelled = np.concatenate([members for members, _ in rows])
     return B[labelled].T, np.vstack([L_wB for _, L_wB in rows])
@@ -306,10 +306,10 @@ def choose_anchors(
     *,
     eps: float,
 ) -> np.ndarray:
-    """The labelled points, and landmarks where there are fewer than `min_anchors` of them.
+    """The labelled points, with landmarks added up to `min_anchors`.
 
-    Landmarks are taken greedily where the kernel is least explained so far (pivoted Cholesky); the first one, where
-    nothing is labelled, is the point most like all others. So they follow the data, not the order of the rows.
+    Landmarks are chosen greedily by the largest residual of the kernel (pivoted Cholesky); without labels, the first is
+    the point with the largest kernel sum. The choice does not depend on the order of the rows.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def choose_anchors(
     column : callable
         ``column(i)`` is the i-th column of K.
     diagonal : ndarray of shape (n,)
-        Of K.
+        Diagonal of K.
     column_sums : callable
         ``column_sums()`` are the sums of the columns of K.
     eps : float

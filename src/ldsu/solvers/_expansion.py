@@ -1,4 +1,4 @@
-"""A learned feature map: kernel values against the training points, times coefficients."""
+"""Feature map by kernel values at the training points."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class KernelExpansion:
     kernel : Kernel
         The kernel k.
     points : array or sparse matrix of shape (b, d)
-        The points the features are written in.
+        Training points.
     coefficients : ndarray of shape (b, r)
-        Their weights.
+        Weights of the points.
     offset : ndarray of shape (r,) or float
         Subtracted from the features.
     device : str
-        Where kernel values are computed and multiplied, as `ldsu._utils.arrays.arrays_on` names it.
+        Device of the computation, see `ldsu._utils.arrays.arrays_on`.
     """
 
     kernel: Kernel
@@ -38,19 +38,19 @@ class KernelExpansion:
     device: str = "cpu"
 
     def __call__(self, X: Any) -> np.ndarray:
-        """Features of the rows of X, shape (len(X), r), in its precision; in blocks, to hold few kernel values."""
+        """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks."""
         arrays = arrays_on(self.device)
         n, (b, r) = X.shape[0], self.coefficients.shape
         features = np.empty((n, r), dtype=X.dtype)
         coefficients = arrays.put(self.coefficients)
         for block in gen_batches(n, max(1, max(BLOCK_BYTES, arrays.block_bytes) // (8 * max(b, 1)))):
             K = self.kernel(X[block], self.points, arrays)
-            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
+            with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
                 features[block] = arrays.get(K @ coefficients) - self.offset
         if not np.isfinite(features).all():
             largest = float(np.abs(self.coefficients).max(initial=0))
             raise ValueError(
-                f"The features of some rows do not fit {X.dtype}: the model's coefficients go up to {largest:.3g}. "
-                "Fit with more regularisation, or rescale X."
+                f"The features of some rows do not fit {X.dtype}: the largest model coefficient is {largest:.3g}. "
+                "Increase the regularization, or rescale X."
             )
         return features

@@ -1,7 +1,7 @@
-"""Spectral filters: how much of each direction of the joint spectrum is kept.
+"""Spectral filters of the joint problem.
 
-A direction of eigenvalue mu of the joint problem is rough on the graphs where mu is large. The filter multiplies its
-share of the kernel by f(mu): the filtered kernel is ``K f(M K)``.
+A direction with a large eigenvalue mu is not smooth on the graphs. The filter multiplies its part of the kernel by
+f(mu): the filtered kernel is ``K f(M K)``.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ def heat(mu: np.ndarray, strength: float) -> np.ndarray:
 
 
 SMOOTH_FILTERS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {"tikhonov": tikhonov, "heat": heat}
-# "truncate" is the paper's filter: 1 for the r smallest mu, 0 above. It needs no function: the solver keeps r columns.
+# "truncate" is the paper's filter: 1 for the r smallest mu, 0 above. Solvers implement it by keeping r columns.
 FILTERS = ("truncate", *SMOOTH_FILTERS)

@@ -28,7 +28,7 @@ class JointSystem:
         ``D^-1/2``.
     labelled : int array of shape (m,)
     classes, classes_T : sparse matrices of shape (c, m), (m, c)
-        Which class each of them has, ones and zeros.
+        Indicator of their classes.
     counts : array of shape (m,)
         ``eta`` times the size of its class.
     strength : float
@@ -66,24 +66,24 @@ class JointSystem:
         arrays: Arrays,
         dtype: str,
     ) -> JointSystem:
-        """From the triplets of G, the cliques' members (n, k) and Laplacians (n, k, k), and each sample's group."""
+        """Build from triplets of G, the cliques' members (n, k) and Laplacians (n, k, k), and the samples' groups."""
         xp = arrays.xp
         n, k = members.shape
         rows, columns, values = factor
         eta = settings.strength
         weights = arrays.put(weights * (eta * settings.lam), dtype)
-        own = weights.reshape(n, -1)[:, :: k + 1]
+        diagonals = weights.reshape(n, -1)[:, :: k + 1]
         labelled = np.flatnonzero(codes >= 0)
         sizes = class_counts(codes)[codes[labelled]]
         diagonal = xp.bincount(columns, weights=values**2, minlength=n)
-        diagonal = diagonal + xp.bincount(members.reshape(-1), weights=own.reshape(-1), minlength=n)
+        diagonal = diagonal + xp.bincount(members.reshape(-1), weights=diagonals.reshape(-1), minlength=n)
         diagonal[arrays.put(labelled)] += arrays.put(eta * (sizes - 1.0), "float64")
         scale = arrays.put(1 / xp.sqrt(diagonal), dtype)
         values = values * scale[columns]
         first = (members[:, :, None] + 0 * members[:, None, :]).reshape(-1)
         second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
         L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
-        own, p = arrays.put(np.arange(n)), int(groups.max()) + 1
+        samples, p = arrays.put(np.arange(n)), int(groups.max()) + 1
         system = cls(
             arrays,
             dtype,
@@ -95,28 +95,28 @@ class JointSystem:
             *_indicators(codes[labelled], arrays, dtype),
             arrays.put(eta * sizes, dtype),
             eta,
-            arrays.sparse(own, groups, 1 / scale, (n, p)),
-            arrays.sparse(groups, own, 1 / scale, (p, n)),
+            arrays.sparse(samples, groups, 1 / scale, (n, p)),
+            arrays.sparse(groups, samples, 1 / scale, (p, n)),
         )
         return replace(system, coarse=system.coarse_inverse(groups, p))
 
     def coarse_inverse(self, groups: Any, p: int) -> Any:
-        """Inverse of ``C^T (D^-1/2 B D^-1/2) C``, C the groups' matrix (n x p)."""
+        """Inverse of ``C^T (D^-1/2 B D^-1/2) C`` with C the matrix (n x p) of the groups."""
         arrays = self.arrays
         E = arrays.zeros((p, p), "float64")
-        own = arrays.put(np.arange(self.scale.shape[0]))
+        samples = arrays.put(np.arange(self.scale.shape[0]))
 
         def fill(part: slice) -> None:
             C = arrays.zeros((self.scale.shape[0], part.stop - part.start), self.dtype)
             inside = (groups >= part.start) & (groups < part.stop)
-            C[own[inside], groups[inside] - part.start] = 1 / self.scale[inside]
+            C[samples[inside], groups[inside] - part.start] = 1 / self.scale[inside]
             E[:, part] = arrays.put(self.groups_T @ self.apply(C), "float64")
 
         arrays.map(fill, gen_batches(p, arrays.columns))
         return coarse_inverse_of(E, self.dtype, arrays)
 
     def precondition(self, R: Any) -> Any:
-        """What the scaled diagonal cannot see, a correction of whole groups, added to the residual."""
+        """Two-level preconditioner: the residual plus a coarse correction of groups."""
         correction = self.groups @ (self.coarse @ (self.groups_T @ R))
         correction += R
         return correction
@@ -158,7 +158,7 @@ class JointSystem:
 
         outcomes = arrays.map(fill, gen_batches(anchors.size + p, arrays.columns))
         iterations, residual = max(i for i, _ in outcomes), max(r for _, r in outcomes)
-        warn_of_residual(residual, settings)
+        warn_residual(residual, settings)
         return Z, MP, H, iterations, residual
 
     def solve_columns(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
@@ -176,27 +176,27 @@ class JointSystem:
 
 
 def columns_of(part: slice, a: int) -> tuple[slice, slice]:
-    """A part of columns of which the first are those of a anchors: which anchors, and which columns after them."""
+    """Split a slice of columns, the first `a` of which belong to anchors, into anchors and other columns."""
     first = slice(min(part.start, a), min(part.stop, a))
     return first, slice(max(part.start - a, 0), max(part.stop - a, 0))
 
 
 def coarse_inverse_of(E: Any, dtype: str, arrays: Arrays) -> Any:
-    """Inverse of the system between groups (p, p), in the precision of the work."""
+    """Inverse of the coarse system (p, p), in the working precision."""
     xp = arrays.xp
     S, U = xp.linalg.eigh((E + E.T) / 2)
-    # Groups without a sample, and what rounding leaves below zero, are not corrected.
+    # Empty groups, and eigenvalues that are zero up to rounding, are not corrected.
     known = float(S[-1]) * E.shape[0] * float(np.finfo(dtype).eps) < S
     inverse = xp.where(known, 1 / xp.where(known, S, xp.ones_like(S)), 0 * S)
     return arrays.put((U * inverse) @ U.T, dtype)
 
 
-def warn_of_residual(residual: float, settings: Settings) -> None:
-    """Say so where the linear solves stopped early."""
-    if not residual <= 2 * settings.tol:  # rounding may take it a little beyond where it was thought to be
+def warn_residual(residual: float, settings: Settings) -> None:
+    """Warn if the linear solves did not converge."""
+    if not residual <= 2 * settings.tol:  # tolerance for rounding in the recursive residual
         warnings.warn(
-            f"The linear solve stopped after max_iter={settings.max_iter} iterations at a residual of "
-            f"{residual:.2g}, above tol={settings.tol:.2g}. Raise max_iter, tol or nugget, or lower strength="
+            f"The linear solve stopped after max_iter={settings.max_iter} iterations with a residual of "
+            f"{residual:.2g}, above tol={settings.tol:.2g}. Increase max_iter, tol or nugget, or decrease strength="
             f"{settings.strength:.3g}.",
             ConvergenceWarning,
             stacklevel=4,
@@ -206,5 +206,5 @@ def warn_of_residual(residual: float, settings: Settings) -> None:
 def _indicators(codes: np.ndarray, arrays: Arrays, dtype: str) -> tuple[Any, Any]:
     """Class membership of labelled samples, by classes (c x m) and by samples (m x c)."""
     m, c = codes.size, int(codes.max(initial=-1)) + 1
-    ones, own, of = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes)
-    return arrays.sparse(of, own, ones, (c, m)), arrays.sparse(own, of, ones, (m, c))
+    ones, samples, classes = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes)
+    return arrays.sparse(classes, samples, ones, (c, m)), arrays.sparse(samples, classes, ones, (m, c))

@@ -1,4 +1,4 @@
-"""A learned feature map without kernel sums: landmarks, and the nearest training points."""
+"""Feature map by landmarks and nearest training points."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from ldsu.neighbors import NeighborIndex
 from ldsu.solvers._landmarks import landmark_features
 from ldsu.solvers._precision import conditional
 
-# Samples farther out than this, in units of their spread, are taken for this far.
-FARTHEST = 1e15
-# A sample is conditioned on so many others at most: each costs a dense system of that size.
-MOST_CONDITIONING = 2000
-# New samples that are searched for and computed together.
+# Samples are clipped to this range, in units of their spread.
+MAX_MAGNITUDE = 1e15
+# Maximum number of samples to condition on: each row needs a dense system of that size.
+MAX_CONDITIONING = 2000
+# Batch size of new samples.
 BATCH, BATCH_BYTES = 2**15, 2**29
 
 
 def in_units(X: np.ndarray, origin: np.ndarray | None, unit: float, dtype: str) -> np.ndarray:
     """``(X - origin) / unit``, clipped to what single precision can square."""
     samples = X - (0 if origin is None else origin)
-    with np.errstate(over="ignore"):  # what overflows is clipped
+    with np.errstate(over="ignore"):  # overflow is clipped
         samples /= unit
-    return np.clip(samples, -FARTHEST, FARTHEST, out=samples).astype(dtype, copy=False)
+    return np.clip(samples, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=samples).astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)
 class LocalExpansion:
-    """``features(x) = p(x)^T C + w(x)^T F_N``: landmarks, and what the nearest training points N add to them.
+    """``features(x) = p(x)^T C + w(x)^T F_N``: landmarks plus a correction by the nearest training points N.
 
     ``w = R_NN^-1 r_N(x)`` are the weights of N under the residual kernel ``R = k - P P^T``.
 
     Attributes
     ----------
     origin : ndarray of shape (d,) or None
-        Subtracted from new samples, as it was from `points`.
+        Subtracted from samples.
     unit : float
-        What they are divided by then.
+        Scale of samples, after centering.
     points : ndarray of shape (n, d)
-        The training samples.
+        Training samples.
     gamma, nugget : float
-        Of the kernel, and of its residual.
+        Bandwidth of the kernel, and noise of its residual.
     index : NeighborIndex
-        Of `points`.
+        Index of `points`.
     landmarks : ndarray of shape (p, d)
     transform : ndarray of shape (p, q)
         ``p(x) = k(x, landmarks) @ transform``.
@@ -60,9 +60,9 @@ class LocalExpansion:
     local : ndarray of shape (n, r)
         F.
     n_conditioning : int
-        How many training samples N holds, less one.
+        Number of training samples in N, minus one.
     device : str
-        Where the work is done.
+        Device of the computation.
     """
 
     origin: np.ndarray | None
@@ -80,7 +80,7 @@ class LocalExpansion:
     device: str
 
     def __call__(self, X: Any) -> np.ndarray:
-        """Features of the rows of X, shape (len(X), r), in its precision; in blocks."""
+        """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks."""
         arrays = arrays_on(self.device)
         n, r = X.shape[0], self.local.shape[1]
         together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // self._row_bytes)
@@ -91,19 +91,19 @@ class LocalExpansion:
             arrays.free_memory(),
         )
         features = np.empty((n, r), dtype=X.dtype)
-        there = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
+        on_device = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
         for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
-            features[rows] = self._batch(dense(X[rows]), *there, arrays=arrays)
+            features[rows] = self._batch(dense(X[rows]), *on_device, arrays=arrays)
         return features
 
     def _batch(self, X: np.ndarray, points: Any, P: Any, local: Any, *, arrays: Arrays) -> np.ndarray:
-        # Training in single precision serves; here it would let a row's features depend on the rows beside it.
+        # Single precision suffices for training; here a row's features would depend on other rows of its batch.
         xp, dtype = arrays.xp, np.result_type(X, self.points).name
         samples = in_units(X, self.origin, self.unit, dtype)
         new = arrays.put(samples)
         landmarks, C = arrays.put(self.landmarks, dtype), arrays.put(self.global_coefficients, dtype)
         P_new, _ = landmark_features(new, landmarks, self.transform, self.gamma, arrays)
-        near = self.index.of(samples.astype(self.points.dtype, copy=False), self._n_near, points, arrays)
+        near = self.index.query(samples.astype(self.points.dtype, copy=False), self._n_near, points, arrays)
         features = arrays.zeros((samples.shape[0], local.shape[1]), dtype)
 
         def fill(block: slice) -> None:
@@ -121,11 +121,11 @@ class LocalExpansion:
 
     @property
     def _n_near(self) -> int:
-        """How many training samples N holds: one more than for those, and all where each of those has all others."""
+        """Number of training samples in N: one more than in training, at most all."""
         return min(self.n_conditioning + 1, self.points.shape[0])
 
     @property
     def _row_bytes(self) -> int:
-        """What `_batch` takes for a row, most of it for the systems of `conditional`."""
+        """Memory of `_batch` per row, mostly for the systems of `conditional`."""
         s = self._n_near + 1
         return 8 * (s * (self.points.shape[1] + self.P.shape[1] + self.local.shape[1]) + 4 * s * s)

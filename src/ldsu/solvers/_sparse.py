@@ -2,7 +2,7 @@
 
 The kernel is written ``K = P P^T + R``. P (n x p) are the features of p landmarks, the labelled points among them: the
 global part. The inverse of the residual R, the local part, is approximated by a sparse factor, ``R^-1 = G^T G``: the
-points are put in a random order, and each is conditioned on those of its nearest neighbours that come before it. With
+points are put in a random order, and each is conditioned on those of its nearest neighbors that come before it. With
 ``B = G^T G + eta M`` and ``H = P - B^-1 eta M P`` the filtered kernel ``(K^-1 + eta M)^-1`` is then ``B^-1 + H S^-1
 H^T``, ``S = I + eta P^T M H``: a sparse positive definite system with a right-hand side for each anchor and landmark,
 and a small dense one. Nothing else is approximated: when every point is conditioned on all that come before it, the
@@ -27,7 +27,7 @@ from ldsu.labels import class_counts
 from ldsu.neighbors import cliques, neighbor_index
 from ldsu.solvers._joint_system import JointSystem
 from ldsu.solvers._landmarks import (
-    MOST_LABELLED,
+    MAX_LABELLED,
     NOISE,
     choose_landmarks,
     landmark_features,
@@ -35,54 +35,54 @@ from ldsu.solvers._landmarks import (
     resolve_n_directions,
     resolve_n_landmarks,
 )
-from ldsu.solvers._local_expansion import MOST_CONDITIONING, LocalExpansion, in_units
+from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units
 from ldsu.solvers._precision import conditioning_sets, random_ranks, residual_factor
-from ldsu.solvers._sparse_spectrum import pairs_memory, reason_against_pairs, shifted_strength, truncated_features
+from ldsu.solvers._sparse_spectrum import pairs_memory, shifted_strength, truncated_features, unsupported_pairs_reason
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
-# A tolerance below this, or graphs that outweigh the kernel by more than this, need double precision.
+# A smaller tolerance, or a larger weight of the graphs relative to the kernel, requires double precision.
 SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
-# And so does a nugget below this: the factor holds one over its root.
+# A smaller nugget does, too: the factor contains the inverse of its square root.
 SINGLE_NUGGET = 1e-12
-# Where graphs outweigh the kernel by more than this, the tolerance is made smaller in proportion.
-USUAL_STRENGTH, LEAST_TOLERANCE = 1e3, 1e-8
-# With a larger gamma, in units of the samples' spread, the kernel is zero between any two of them as well.
+# For a larger weight of the graphs relative to the kernel, the tolerance is reduced in proportion.
+USUAL_STRENGTH, MIN_TOLERANCE = 1e3, 1e-8
+# Upper limit of gamma, in units of the samples' spread; the kernel is zero between samples anyway.
 LARGEST_GAMMA = 1e30
-# Rows that tell the spread of the samples, the unit in which they are computed with.
+# Number of rows from which the spread of the samples, the unit of the computation, is estimated.
 SPREAD_ROWS = 1000
 
 
-def weight_of_graphs(codes: np.ndarray, settings: Settings) -> float:
-    """How much the graphs weigh against the kernel, of diagonal 1."""
+def graph_weight(codes: np.ndarray, settings: Settings) -> float:
+    """Weight of the graphs relative to the kernel, which has diagonal 1."""
     return settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
 
 
 def working_precision(codes: np.ndarray, settings: Settings) -> str:
-    """Single precision, unless tolerance, strength or nugget ask for more than it holds, or eigenvectors are sought."""
-    light = weight_of_graphs(codes, settings) <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET
+    """Single precision, unless tolerance, strength, nugget or eigenvectors require double precision."""
+    light = graph_weight(codes, settings) <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET
     return "float32" if light and settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
 
 
-def reason_against(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> str | None:
-    """Why the sparse solver cannot do this, as the end of a sentence; None where it can."""
+def unsupported_reason(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> str | None:
+    """Why the sparse solver does not support a problem, as the end of a sentence; None if it does."""
     if kernel_name != "rbf":
-        return f"it is for kernel='rbf', not {kernel_name!r}"
+        return f"it supports kernel='rbf', not {kernel_name!r}"
     if settings.cliques_in_kernel_space:
-        return "its cliques are those of the input space"
+        return "it only supports cliques in the input space"
     if settings.filter == "heat":
-        return "it has filter='tikhonov' and 'truncate', not 'heat'"
+        return "it supports filter='tikhonov' and 'truncate', not 'heat'"
     if basis is not None:
         return "it does not use a basis"
-    if settings.n_conditioning > MOST_CONDITIONING:
-        return f"n_conditioning may be {MOST_CONDITIONING:,} at most, not {settings.n_conditioning:,}"
-    return reason_against_pairs(X.shape[0], settings) if settings.filter == "truncate" else None
+    if settings.n_conditioning > MAX_CONDITIONING:
+        return f"n_conditioning must be at most {MAX_CONDITIONING:,}, not {settings.n_conditioning:,}"
+    return unsupported_pairs_reason(X.shape[0], settings) if settings.filter == "truncate" else None
 
 
 def sparse_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Any) -> int:
-    """Bytes the sparse solver holds at its peak, beside X and its copy."""
+    """Peak memory of the sparse solver in bytes, without X and its copy."""
     n, d = X.shape
-    m = min(int(np.sum(codes >= 0)), MOST_LABELLED)
+    m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
     itemsize = 4 if working_precision(codes, settings) == "float32" else 8
     landmarks = min(resolve_n_landmarks(settings.n_landmarks, n) + m, resolve_n_directions(n))
     anchors = max(m, settings.min_anchors)
@@ -99,7 +99,7 @@ def solve_sparse(
 ) -> Solution:
     """Filter the kernel, ``(K^-1 + strength M)^-1`` with ``M = L_w + lam L``, at linear cost.
 
-    With "truncate" the features are the smallest pairs of ``M v = mu K^-1 v``: see `sparse_spectrum`.
+    With "truncate" the features are the smallest pairs of ``M v = mu K^-1 v``: see `_sparse_spectrum`.
 
     Parameters
     ----------
@@ -110,12 +110,12 @@ def solve_sparse(
         An RBF kernel.
     settings : Settings
     basis : None
-        A decomposed kernel matrix is of no use here.
+        Not supported.
     stages : Stages
     """
-    reason = reason_against(X, kernel.name, settings, basis)
+    reason = unsupported_reason(X, kernel.name, settings, basis)
     if reason:
-        raise ValueError(f"solver='sparse' cannot do this: {reason}. Use solver='exact'.")
+        raise ValueError(f"solver='sparse' does not support this: {reason}. Use solver='exact'.")
     arrays = arrays_on(settings.device)
     dtype = working_precision(codes, settings)
     settings = tolerance(codes, settings)
@@ -133,7 +133,7 @@ def solve_sparse(
         samples, codes, landmarks = index.X, codes[order], place[landmarks]
         points = arrays.put(samples)
         listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
-        neighbors = index.others(min(listed, n - 1), points, arrays)
+        neighbors = index.query_self(min(listed, n - 1), points, arrays)
     with stages("graphs"):
         members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
         grams = clique_grams(points, members, arrays)
@@ -141,7 +141,7 @@ def solve_sparse(
         weights = clique_weights(grams, theta, arrays.xp)
         weights *= clique_scale(sum_of_diagonals(weights), n, unit, settings)
     with stages("landmarks"):
-        anchors = anchors_among(landmarks, m, settings)
+        anchors = choose_anchors_among(landmarks, m, settings)
         transform = landmark_directions(points[landmarks], n, gamma, settings, arrays)
         P, nearest = landmark_features(points, points[landmarks], transform, gamma, arrays)
     with stages("factor"):
@@ -190,24 +190,24 @@ def solve_sparse(
         theta=theta * unit**2,
         iterations=iterations,
         residual=residual,
-        neighbors=in_given_order(arrays.get(neighbors), order),
+        neighbors=restore_order(arrays.get(neighbors), order),
     )
 
 
-def in_given_order(neighbors: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Lists of neighbours (n x l) of sorted samples, for the samples as they came."""
-    given = np.empty_like(neighbors)
-    given[order] = order[neighbors]
-    return given
+def restore_order(neighbors: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Lists of neighbors (n x l) of sorted samples, in the original order of the samples."""
+    restored = np.empty_like(neighbors)
+    restored[order] = order[neighbors]
+    return restored
 
 
 def rows_for_spread(n: int) -> slice:
-    """Which of n rows tell the unit in which samples are computed with."""
+    """Rows out of n from which the spread is estimated."""
     return slice(None, None, max(1, n // SPREAD_ROWS))
 
 
 def spread(some: np.ndarray, origin: np.ndarray | None) -> float:
-    """Root mean square of some samples (s x d) about the origin; 1 where that is 0."""
+    """Root mean square of a subset of samples (s x d) relative to the origin; 1 if that is 0."""
     return float(np.sqrt(np.mean(shifted(some.astype(np.float64), origin) ** 2))) or 1.0
 
 
@@ -217,26 +217,26 @@ def gamma_in_units(kernel: Kernel, unit: float) -> float:
 
 
 def tolerance(codes: np.ndarray, settings: Settings) -> Settings:
-    """The settings with the residual of the linear solves that so strong graphs need."""
+    """Settings with `tol` reduced for strong graphs."""
     if settings.filter != "tikhonov":
         return settings
-    usual = settings.tol / max(1.0, weight_of_graphs(codes, settings) / USUAL_STRENGTH)
-    return replace(settings, tol=max(usual, min(settings.tol, LEAST_TOLERANCE)))
+    usual = settings.tol / max(1.0, graph_weight(codes, settings) / USUAL_STRENGTH)
+    return replace(settings, tol=max(usual, min(settings.tol, MIN_TOLERANCE)))
 
 
 def landmarks_of(codes: np.ndarray, settings: Settings) -> tuple[np.ndarray, int]:
-    """Rows that become landmarks, by the samples' class numbers (n,), and how many of them are labelled."""
+    """Landmark rows from the class codes (n,), and the number of labelled landmarks."""
     n_added = resolve_n_landmarks(settings.n_landmarks, codes.size)
     return choose_landmarks(codes, n_added, np.random.default_rng(settings.seed))
 
 
-def anchors_among(landmarks: np.ndarray, m: int, settings: Settings) -> np.ndarray:
-    """The landmarks that features are anchored at: the m labelled ones, and others where these are few."""
+def choose_anchors_among(landmarks: np.ndarray, m: int, settings: Settings) -> np.ndarray:
+    """Anchors: the m labelled landmarks, and others up to `min_anchors`."""
     return landmarks[: max(m, min(settings.min_anchors, landmarks.size))]
 
 
 def landmark_directions(landmarks: Any, n: int, gamma: float, settings: Settings, arrays: Arrays) -> Any:
-    """What makes kernel values at the landmarks (p x d) of n samples features of them: shape (p, q)."""
+    """Transform (p, q) from kernel values at the landmarks (p x d) of n samples to landmark features."""
     noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
     return landmark_transform(landmarks, gamma, noise, arrays)[:, -resolve_n_directions(n) :]
 
@@ -248,14 +248,14 @@ def sum_of_diagonals(weights: Any) -> float:
 
 
 def clique_scale(sum_of_diagonals: float, n: int, unit: float, settings: Settings) -> float:
-    """Factor of the cliques' Laplacians, by the sum of their diagonals: to a mean of 1, or to the data's unit."""
+    """Factor of the cliques' Laplacians: to a mean diagonal of 1 if relative, else to the units of the data."""
     return 1 / (sum_of_diagonals / n or 1.0) if settings.relative else unit**-2
 
 
 def anchored_features(
     MPH: np.ndarray, Z_A: np.ndarray, H_A: np.ndarray, settings: Settings, dtype: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients of the features from what the solves gave at the anchors.
+    """Coefficients of the features from the solutions at the anchors.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def anchored_features(
     eigenvalues : ndarray of shape (r,)
         Sums of squares of the features over the anchors.
     """
-    # S = I + eta P^T M H, of which rounding must not take what is below the identity.
+    # S = I + eta P^T M H: clip eigenvalues that rounding puts below 1.
     S, U = symmetric_eigh(np.eye(MPH.shape[0]) + MPH)
     S = np.maximum(S, 1)
     W = (U / S) @ (U.T @ H_A.astype(np.float64).T)  # (p, anchors)
@@ -286,18 +286,18 @@ def products(A: Any, B: Any, arrays: Arrays) -> Any:
 
 
 def _anchored_directions(Kt_AA: np.ndarray, settings: Settings, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """T (anchors x r) with which ``Kt(., A) T`` are short features, and the sums of their squares over the anchors."""
+    """T (anchors x r) such that ``Kt(., A) T`` are features, and their sums of squares over the anchors."""
     if not np.all(np.isfinite(Kt_AA)):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
-            "Use smaller ones."
+            "Use smaller values."
         )
     S, U = symmetric_eigh((Kt_AA + Kt_AA.T) / 2)
     # The error of a quadratic form is the square of that of the solution.
     known = max(0.1 * settings.tol**2, 10 * float(np.finfo(dtype).eps)) * S[-1]
     rank = int(np.sum(known < S))
     if rank == 0:
-        raise ValueError(f"No feature is left: strength = {settings.strength:.3g} damps all of the kernel.")
+        raise ValueError(f"No features are left: strength = {settings.strength:.3g} removes all of the kernel.")
     r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
     return U / np.sqrt(S), S

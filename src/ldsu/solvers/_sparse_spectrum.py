@@ -13,7 +13,7 @@ res / (mu + sigma)``: there is an eigenvalue within ``rho (mu + sigma)`` of each
 What the pairs are worth: a small mu is a feature that is smooth on the graph, or one that the kernel hardly has, with
 ``v^T v`` tiny against ``v^T K^-1 v = 1``. Those of the second kind are many, close together, and of the smallest mu, so
 they are the first to be kept. They live on the kernel's smallest eigenvalues, where the sparse factor is furthest from
-the exact inverse: it knows a few neighbours only, and no conditional variance below `the nugget`. What
+the exact inverse: it knows a few neighbors only, and no conditional variance below `the nugget`. What
 is found are the pairs of the approximate kernel, to the tolerance asked for. The exact kernel has more near-null
 directions and smaller mu, so that unless it is far from singular the same r does not keep the same features: neither mu
 nor span can be read as those of the exact solver. A larger n_conditioning brings them closer.
@@ -40,25 +40,25 @@ from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 if TYPE_CHECKING:
     from ldsu.solvers._joint_system import JointSystem
 
-# Pairs that are computed at most, and components of the graph whose null space is decomposed as a dense matrix.
-MOST_PAIRS = 500
-MOST_COMPONENTS = 4000
+# Maximum number of pairs, and of graph components, whose null space is decomposed as a dense matrix.
+MAX_PAIRS = 500
+MAX_COMPONENTS = 4000
 # sigma in units of M's mean diagonal.
 SHIFT = 1e-3
 # Directions added at a time, and relative residual of the solves that make them.
 BLOCK = 64
 SOLVE_TOLERANCE = 1e-1
-# What is left of a direction, once those before it are taken out, below which it is none.
-LEAST_PART = 1e-10
+# A direction with a smaller relative part orthogonal to the previous ones is dropped.
+MIN_PART = 1e-10
 
 
-def reason_against_pairs(n: int, settings: Settings) -> str | None:
-    """Why the smallest pairs cannot be computed for n samples, as the end of a sentence; None where they can."""
+def unsupported_pairs_reason(n: int, settings: Settings) -> str | None:
+    """Why the smallest pairs of n samples are not supported, as the end of a sentence; None if they are."""
     r = resolve_n_components(settings.n_components, n)
-    if r > MOST_PAIRS:
+    if r > MAX_PAIRS:
         return (
-            f"with filter='truncate' n_components={settings.n_components} comes to {r} features of {n} samples, "
-            f"and it computes at most {MOST_PAIRS}"
+            f"with filter='truncate' n_components={settings.n_components} is {r} features of {n} samples, "
+            f"but at most {MAX_PAIRS} are supported"
         )
     return None
 
@@ -107,7 +107,7 @@ class Pencil:
     outer : array of shape (p, p)
         ``(I + P^T Q P - P^T Q H)^-1``.
     max_iter : int
-        Of a linear solve.
+        Maximum number of iterations of a linear solve.
     """
 
     system: JointSystem
@@ -201,10 +201,10 @@ def null_pairs(pencil: Pencil, component: np.ndarray, r: int) -> Any:
     """
     arrays = pencil.system.arrays
     n, c = component.size, int(component.max()) + 1
-    if c > MOST_COMPONENTS:
+    if c > MAX_COMPONENTS:
         raise ValueError(
-            f"With filter='truncate' solver='sparse' takes a graph of at most {MOST_COMPONENTS} components, but that "
-            f"of these samples falls into {c}. Use a larger clique_size (and lam > 0), or solver='exact'."
+            f"With filter='truncate' solver='sparse' supports a graph of at most {MAX_COMPONENTS} components, but the "
+            f"graph of these samples has {c}. Use a larger clique_size (and lam > 0), or solver='exact'."
         )
     C = scipy.sparse.csr_array((np.ones(n), (component, np.arange(n))), shape=(c, n))
     E = np.empty((c, c))
@@ -253,7 +253,7 @@ def smallest_pairs(
     r : int
     tol : float
     max_iter : int
-        Most blocks by which the space grows.
+        Maximum number of blocks added to the space.
     rng : Generator
         For the space to start from.
     block : int
@@ -290,7 +290,7 @@ def smallest_pairs(
     steps, stuck = 1, False
     while True:
         mu, T = symmetric_eigh(_symmetric(A[:q, :q]))
-        # The first that are not known to have converged are improved; before the end all are seen once more.
+        # Improve the first pairs that have not converged; check all before the end.
         stale = np.flatnonzero(rho > tol)
         ending = stuck or q == n - c or steps >= max_iter
         check = stale[:block] if stale.size and not ending else np.arange(wanted)
@@ -326,7 +326,7 @@ def orthonormal(pencil: Pencil, basis: Any, directions: Any) -> Any:
         directions = directions - basis @ (basis.T @ E)
         E = pencil.precision(directions)
         S, U = symmetric_eigh(_symmetric(arrays.get(directions.T @ E)))
-        rotation = arrays.put(U[:, S > LEAST_PART] / np.sqrt(S[S > LEAST_PART]))
+        rotation = arrays.put(U[:, S > MIN_PART] / np.sqrt(S[S > MIN_PART]))
         directions, E = directions @ rotation, E @ rotation
     return directions
 
@@ -362,9 +362,9 @@ def truncated_features(
     pairs = smallest_pairs(pencil, null, r, settings.tol, settings.max_iter, rng, BLOCK)
     if pairs.residual > settings.tol:
         warnings.warn(
-            f"The smallest pairs were sought for {pairs.iterations} iterations (max_iter={settings.max_iter}), and are "
-            f"known to a residual of {pairs.residual:.2g}, above tol={settings.tol:.2g}. Raise max_iter or tol, or "
-            f"lower n_components={settings.n_components}.",
+            f"The smallest eigenpairs did not converge: after {pairs.iterations} iterations (max_iter="
+            f"{settings.max_iter}) the residual is {pairs.residual:.2g}, above tol={settings.tol:.2g}. Increase "
+            f"max_iter or tol, or decrease n_components={settings.n_components}.",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""Users' own tables: files -> columns -> points -> a model that knows the columns."""
+"""Models of tables: files -> columns -> encoded points -> a model that knows the columns."""
 
 from ldsu.tables.model import Predictions, TableModel, Task, fit_task, prepare
 from ldsu.tables.readers import read_table

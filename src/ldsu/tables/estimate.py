@@ -1,4 +1,4 @@
-"""What a fit will take, said before it starts."""
+"""Estimate time and memory of a fit before it starts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from ldsu._utils.memory import available_memory
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
-from ldsu.methods.ldsu import LABELS_TO_CHOOSE, ROWS_TO_CHOOSE
+from ldsu.methods.ldsu import MIN_LABELS_TO_CHOOSE, ROWS_TO_CHOOSE
 from ldsu.tables.model import Task, estimator_for
 
-# Seconds of a machine that multiplies two matrices of this size in PROBE_SECONDS: of the choice of parameters and of
-# the exact solver for 1,000 rows (they grow with the square), and of the sparse solver for a row of few columns.
+# Seconds on a machine that multiplies two matrices of this size in PROBE_SECONDS: of parameter selection and of the
+# exact solver for 1,000 rows (quadratic in the rows), and of the sparse solver per row of few columns.
 PROBE_SIZE, PROBE_SECONDS = 800, 0.012
 CHOICE_SECONDS, EXACT_SECONDS, SPARSE_SECONDS = 0.28, 0.2, 1.5e-4
-# With so many columns a row of the sparse solver costs twice as much.
+# With this many columns the sparse solver takes twice as long per row.
 DOUBLING_COLUMNS = 784
 START_SECONDS = 0.3
 
 
 class Estimate(NamedTuple):
-    """What a fit is expected to take: `seconds` (often within a factor of three), `memory` and `available` in bytes."""
+    """Expected cost of a fit: `seconds` (often within a factor of three), `memory` and `available` in bytes."""
 
     seconds: float
     memory: int
@@ -32,13 +32,13 @@ class Estimate(NamedTuple):
 
 
 def estimate(task: Task, *, solver: str = "auto", device: str = "cpu") -> Estimate:
-    """Guess time and memory of `fit_task` from the size of the task and a moment's test of the machine."""
+    """Estimate time and memory of `fit_task` from the size of the task and a short benchmark of the machine."""
     features = estimator_for(task, solver=solver, device=device).features
     assert isinstance(features, LDSU)
     codes, _ = encode_labels(task.labels, len(task.labels))
     n, d = task.X.shape
     chosen = features._choose_solver(task.X, features._settings(n), None)
-    chooses = np.median(class_counts(codes)) >= LABELS_TO_CHOOSE
+    chooses = np.median(class_counts(codes)) >= MIN_LABELS_TO_CHOOSE
     seconds = CHOICE_SECONDS * (min(n, ROWS_TO_CHOOSE) / 1000) ** 2 * chooses
     seconds += (
         SPARSE_SECONDS * n * (1 + d / DOUBLING_COLUMNS) if chosen == "sparse" else EXACT_SECONDS * (n / 1000) ** 2
@@ -52,9 +52,9 @@ def estimate(task: Task, *, solver: str = "auto", device: str = "cpu") -> Estima
 
 
 def _slowness() -> float:
-    """How much longer than the machine of the constants this one takes, by one product of two matrices."""
+    """Time of a matrix product relative to the reference machine."""
     A = np.ones((PROBE_SIZE, PROBE_SIZE))
-    A @ A  # wakes the threads
+    A @ A  # warm up the thread pool
     times = []
     for _ in range(3):
         start = time.perf_counter()

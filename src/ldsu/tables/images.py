@@ -1,4 +1,4 @@
-"""Folders of images -> rows of pixels, all of one size and either all grey or all coloured."""
+"""Folders of images -> rows of pixels, all of one size and either all gray or all color."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
-# Pillow knows sixty formats; those of other names are not tried on a file, whatever its bytes say.
+# Pillow supports sixty formats; only these are tried, whatever the content of a file.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 UNLABELLED = frozenset({"unlabelled", "unlabeled"})
-# Images of one common size up to this are kept as they are; others become squares of this side.
-LARGEST_KEPT, USUAL_SIDE = 64, 32
-# EXIF's orientations that turn an image on its side.
+# Images of a common size up to this are not resized; others become squares of the default side.
+MAX_SIDE, DEFAULT_SIDE = 64, 32
+# EXIF orientations that swap height and width.
 SIDEWAYS = frozenset({5, 6, 7, 8})
 ORIENTATION_TAG = 0x0112
 PROGRESS_STEPS = 100
 AN_IMAGE = "an image"
-MEND = "Repair the image, or take it out of the folder."
-DEEP = {"F": "pixels of floating point", "I": "pixels of 32 bits"}
-SHALLOW = "Save it with 8 or 16 bits a pixel."
+REPAIR = "Repair the image, or remove it from the folder."
+DEEP = {"F": "floating-point pixels", "I": "32-bit pixels"}
+SAVE_SHALLOW = "Save it with 8 or 16 bits per pixel."
 
 Progress = Callable[[int, int], None]
 
 
 class FileLabel(NamedTuple):
-    """A line of a list of labels: where it stands, which image it names, and the label, None for unlabelled."""
+    """A line of a list of labels: its position, the image file, and the label, None if unlabelled."""
 
     place: str
     file: str
@@ -45,7 +45,7 @@ class FileLabel(NamedTuple):
 
 
 class _Picture(NamedTuple):
-    """A decoded image: pixels (h, w) or (h, w, 3), and what was done to it."""
+    """A decoded image: pixels (h, w) or (h, w, 3), and its conversions."""
 
     pixels: np.ndarray
     resized: bool
@@ -59,39 +59,39 @@ def read_images(
     image_size: tuple[int, ...] | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """Read a folder of images, as a matrix (n, height * width [* 3]) of uint8 in the order of their names.
+    """Read a folder of images as a uint8 matrix (n, height * width [* 3]), sorted by name.
 
-    Without `labels`, sub-folders are classes, and one named "unlabelled" holds images of no class; images that lie in
-    the folder itself have no label column.
+    Without `labels`, sub-folders are classes, and one named "unlabelled" contains unlabelled images; a folder without
+    sub-folders has no label column.
 
     Parameters
     ----------
     folder : Path
     labels : sequence of FileLabel, optional
-        Labels by file; images not among them are unlabelled.
+        Labels by file; other images are unlabelled.
     image_size : tuple of int, optional
-        (height, width) to which images are resized, grey where all of them are; (height, width, 1) and (height,
-        width, 3) make all of them grey or coloured. Default: the size they have in common, up to 64 x 64, or 32 x 32.
+        (height, width) to which images are resized, gray if all of them are; (height, width, 1) and (height, width, 3)
+        convert all of them to gray or color. Default: their common size, up to 64 x 64, or 32 x 32.
     progress : callable, optional
-        Called now and then with the number of images done and of all.
+        Called periodically with the number of images read and the total.
     """
     names, n_others = _image_files(folder)
     if not names:
         found = f"{count(n_others, 'other file')}, but no image" if n_others else "no file"
         raise TableError(
-            f"The folder {folder.name} holds {found} ({_suffixes()}). Give a folder of images, or the file of a table."
+            f"The folder {folder.name} contains {found} ({_suffixes()}). Use a folder of images, or a table file."
         )
     column = _folder_labels(folder, names) if labels is None else _listed_labels(folder, names, labels)
-    notes = [f"Skipped: {count(n_others, 'file')} other than images."] if n_others else []
+    notes = [f"Skipped {count(n_others, 'file')} other than images."] if n_others else []
     if labels is not None and column is not None and (n_missing := column.count(None)):
-        notes.append(f"{_were(n_missing, 'image')} left unlabelled, having no label in the list.")
+        notes.append(f"{_were(n_missing, 'image')} left unlabelled, without a label in the list.")
 
-    size, colour = _resolve_size(folder, names, image_size)
-    matrix, image_shape, more = _read_all(folder, names, size, colour, progress)
+    size, color = _resolve_size(folder, names, image_size)
+    matrix, image_shape, more = _read_all(folder, names, size, color, progress)
     frame = None
     if column is not None:
         pa = import_extra("pyarrow")
-        with readable(folder, "a folder of images", "Rename its sub-folders in UTF-8."):
+        with readable(folder, "a folder of images", "Rename its sub-folders to UTF-8 names."):
             frame = pa.table({"label": pa.array(column, pa.string())})
     return Table(
         folder,
@@ -105,13 +105,13 @@ def read_images(
 
 
 def _image_files(folder: Path) -> tuple[list[str], int]:
-    """Images below a folder, relative to it and sorted, and the number of other files; hidden ones do not count."""
+    """Image files below a folder, relative to it and sorted, and the number of other files; hidden files excluded."""
     names, n_others = [], 0
 
     def refuse(error: OSError) -> None:
         raise error
 
-    with readable(folder, "a folder of images", "Give a folder that can be opened."):
+    with readable(folder, "a folder of images", "Use a folder that can be opened."):
         for place, folders, files in os.walk(folder, onerror=refuse):
             folders[:] = [name for name in folders if not name.startswith(".")]
             for name in files:
@@ -125,34 +125,34 @@ def _image_files(folder: Path) -> tuple[list[str], int]:
 
 
 def _folder_labels(folder: Path, names: Sequence[str]) -> list[str | None] | None:
-    """The class of each image is the sub-folder it lies in; None where no image lies in one."""
+    """The sub-folder of each image is its class; None if no image is in a sub-folder."""
     parts = [PurePosixPath(name).parts for name in names]
     loose = [name for name, path in zip(names, parts, strict=True) if len(path) == 1]
     if len(loose) == len(names):
         return None
     if loose:
         raise TableError(
-            f"The folder {folder.name} holds images beside its sub-folders, {loose[0]} among {len(loose)}. Move each "
-            'into the sub-folder of its class, or into one named "unlabelled".'
+            f"The folder {folder.name} contains {count(len(loose), 'image')} outside its sub-folders, like {loose[0]}. "
+            'Move them into the sub-folder of their class, or into one named "unlabelled".'
         )
     return [None if path[0].lower() in UNLABELLED else path[0] for path in parts]
 
 
 def _listed_labels(folder: Path, names: Sequence[str], labels: Iterable[FileLabel]) -> list[str | None]:
-    """The label that a list gives to each image: by its path, its name, or its name without suffix where one has it."""
+    """Label of each image from a list, by path, name, or name without suffix, if unique."""
     row_of: dict[str, int] = {}
     for key in (lambda path: path.stem, lambda path: path.name, str):
         keys = [key(PurePosixPath(name)) for name in names]
-        once = {value for value, times in Counter(keys).items() if times == 1}
-        row_of |= {value: row for row, value in enumerate(keys) if value in once}
+        unique = {value for value, times in Counter(keys).items() if times == 1}
+        row_of |= {value: row for row, value in enumerate(keys) if value in unique}
     column: list[str | None] = [None] * len(names)
     places: dict[int, str] = {}
     for place, file, label in labels:
         row = row_of.get(PurePosixPath(file.replace("\\", "/")).as_posix())
         if row is None:
-            raise TableError(f"{place}: there is no one image {file!r} in the folder {folder.name}. Correct the name.")
+            raise TableError(f"{place}: no unique image {file!r} in the folder {folder.name}. Correct the name.")
         if row in places:
-            raise TableError(f"{place}: the image {file!r} has a label already, from {places[row]}. Keep one of them.")
+            raise TableError(f"{place}: the image {file!r} already has a label from {places[row]}. Keep one of them.")
         places[row], column[row] = place, label
     return column
 
@@ -160,40 +160,40 @@ def _listed_labels(folder: Path, names: Sequence[str], labels: Iterable[FileLabe
 def _resolve_size(
     folder: Path, names: Sequence[str], image_size: tuple[int, ...] | None
 ) -> tuple[tuple[int, int], bool | None]:
-    """Height and width of all rows, and whether they are coloured; None: as the images are."""
+    """Height and width of all images, and whether they are in color; None keeps the color of the images."""
     if image_size is None:
         sizes = {_size(folder / name) for name in names}
         size = sizes.pop()
-        return ((USUAL_SIDE, USUAL_SIDE) if sizes or max(size) > LARGEST_KEPT else size), None
+        return ((DEFAULT_SIDE, DEFAULT_SIDE) if sizes or max(size) > MAX_SIDE else size), None
     if len(image_size) not in (2, 3) or min(image_size) < 1 or image_size[2:] not in ((), (1,), (3,)):
-        raise ValueError(f"image_size must be (height, width), with 1 or 3 behind it or nothing, but is {image_size}.")
+        raise ValueError(f"image_size must be (height, width) or (height, width, 1 or 3), but is {image_size}.")
     height, width, *channels = image_size
     return (height, width), (channels == [3] if channels else None)
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Height and width of an image as it is shown, from its header alone."""
-    with readable(path, AN_IMAGE, MEND), _opened(path) as image:
+    """Height and width of an image as displayed, from its header."""
+    with readable(path, AN_IMAGE, REPAIR), _opened(path) as image:
         width, height = image.size
         return (width, height) if image.getexif().get(ORIENTATION_TAG) in SIDEWAYS else (height, width)
 
 
 def _read_all(
-    folder: Path, names: Sequence[str], size: tuple[int, int], colour: bool | None, progress: Progress | None
+    folder: Path, names: Sequence[str], size: tuple[int, int], color: bool | None, progress: Progress | None
 ) -> tuple[np.ndarray, tuple[int, ...], list[str]]:
-    """Pixels (n, height * width [* 3]), their shape in an image, and notes. Grey until the first coloured image."""
+    """Pixels (n, height * width [* 3]), the image shape, and notes. Gray until the first color image."""
     n, (height, width) = len(names), size
     require_memory(
-        # Images that are coloured after all are kept twice while those before are copied.
-        n * height * width * (1 if colour is False else 4),
+        # At the first color image the gray pixels are copied.
+        n * height * width * (1 if color is False else 4),
         f"Reading {n:,} images of {height} x {width} pixels",
-        "Give a smaller image_size, or fewer images.",
+        "Use a smaller image_size, or fewer images.",
     )
-    pixels = np.empty((n, height, width, 3) if colour else (n, height, width), dtype=np.uint8)
+    pixels = np.empty((n, height, width, 3) if color else (n, height, width), dtype=np.uint8)
     resized = deep = several_frames = 0
     step = max(1, n // PROGRESS_STEPS)
     for row, name in enumerate(names):
-        picture = _read_image(folder / name, size, colour)
+        picture = _read_image(folder / name, size, color)
         if picture.pixels.ndim > pixels.ndim - 1:
             pixels = np.repeat(pixels[..., None], 3, axis=3)
         pixels[row] = picture.pixels if picture.pixels.ndim == pixels.ndim - 1 else picture.pixels[..., None]
@@ -205,27 +205,27 @@ def _read_all(
     if resized:
         notes.append(f"{_were(resized, 'image')} resized to {height} x {width}.")
     if deep:
-        notes.append(f"{_were(deep, 'image')} reduced from 16 bits a pixel to 8.")
+        notes.append(f"{_were(deep, 'image')} reduced from 16 to 8 bits per pixel.")
     if several_frames:
-        notes.append(f"Of {count(several_frames, 'image')} with several frames the first was taken.")
+        notes.append(f"Only the first frame of {count(several_frames, 'image')} with several frames was read.")
     return pixels.reshape(n, -1), pixels.shape[1:], notes
 
 
-def _read_image(path: Path, size: tuple[int, int], colour: bool | None) -> _Picture:
-    """Decode an image, turn it as its EXIF data says, lay it on white, and bring it to a size."""
+def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> _Picture:
+    """Decode an image, apply its EXIF orientation, replace transparency by white, and resize it."""
     ops = import_extra("PIL.ImageOps")
     resampling = import_extra("PIL.Image").Resampling.LANCZOS
-    with readable(path, AN_IMAGE, MEND), _opened(path) as image:
+    with readable(path, AN_IMAGE, REPAIR), _opened(path) as image:
         several_frames = getattr(image, "n_frames", 1) > 1
         image.load()
         deep = image.mode.startswith("I")
         upright = ops.exif_transpose(image)
         if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-            raise TableError(f"{path.name} has {DEEP[image.mode]}, and nothing says which is white. {SHALLOW}")
+            raise TableError(f"{path.name} has {DEEP[image.mode]} with an unknown value of white. {SAVE_SHALLOW}")
         flat = _eight_bits(upright) if deep else _on_white(upright)
-        if colour is not None:
-            flat = flat.convert("RGB" if colour else "L")
-        elif flat.mode == "RGB" and _is_grey(flat):
+        if color is not None:
+            flat = flat.convert("RGB" if color else "L")
+        elif flat.mode == "RGB" and _is_gray(flat):
             flat = flat.getchannel(0)
         resized = flat.size != size[::-1]
         if resized:
@@ -235,12 +235,12 @@ def _read_image(path: Path, size: tuple[int, int], colour: bool | None) -> _Pict
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image]:
-    """Open an image and read its header. More pixels than Pillow thinks safe are an error, and not a warning."""
-    if path.exists() and not path.is_file():  # a pipe would wait for ever
-        raise TableError(f"{path.name} is not a regular file, but a pipe or a device. Take it out of the folder.")
+    """Open an image and read its header. Exceeding the pixel limit of Pillow is an error instead of a warning."""
+    if path.exists() and not path.is_file():  # reading a pipe would block
+        raise TableError(f"{path.name} is not a regular file, but a pipe or a device. Remove it from the folder.")
     pillow = import_extra("PIL.Image")
     with warnings.catch_warnings():
-        # What else Pillow warns of (odd EXIF data, odd palettes) does not change the pixels.
+        # Other warnings of Pillow (on EXIF data or palettes) do not affect the pixels.
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", pillow.DecompressionBombWarning)
         try:
@@ -248,32 +248,32 @@ def _opened(path: Path) -> Iterator[Image]:
             image = pillow.open(path, formats=[name for name in FORMATS if name in pillow.OPEN])
         except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
             raise TableError(
-                f"{path.name} has more than {pillow.MAX_IMAGE_PIXELS:,} pixels, which is more than is read from a file "
-                "that may be hostile. Make it smaller."
+                f"{path.name} has more than {pillow.MAX_IMAGE_PIXELS:,} pixels, the limit for untrusted files. "
+                "Make it smaller."
             ) from error
         except pillow.UnidentifiedImageError as error:
-            raise TableError(f"{path.name} cannot be read as {AN_IMAGE}: its bytes are none. {MEND}") from error
+            raise TableError(f"{path.name} cannot be read as {AN_IMAGE}: unknown content. {REPAIR}") from error
         with image:
             yield image
 
 
 def _on_white(image: Any) -> Any:
-    """Bring an image of 8 bits a channel to mode L or RGB, with white behind what is transparent."""
+    """Convert an image with 8 bits per channel to mode L or RGB, with transparency replaced by white."""
     if image.has_transparency_data:
-        coloured = image.convert("RGBA")
+        rgba = image.convert("RGBA")
         white = import_extra("PIL.Image").new("RGBA", image.size, "white")
-        white.alpha_composite(coloured)
+        white.alpha_composite(rgba)
         return white.convert("RGB")
     return image if image.mode in ("L", "RGB") else image.convert("L" if image.mode == "1" else "RGB")
 
 
 def _eight_bits(image: Any) -> Any:
-    """Bring a grey image of 16 bits to 8; Pillow itself would cut its values off at 255."""
+    """Reduce a gray image from 16 to 8 bits; Pillow itself would clip values at 255."""
     return import_extra("PIL.Image").fromarray((np.asarray(image) // 257).astype(np.uint8))
 
 
-def _is_grey(image: Any) -> bool:
-    """Whether red, green and blue are the same in each pixel."""
+def _is_gray(image: Any) -> bool:
+    """Whether red, green and blue are equal in each pixel."""
     difference = import_extra("PIL.ImageChops").difference
     red, green, blue = image.split()
     return difference(red, green).getbbox() is None and difference(red, blue).getbbox() is None

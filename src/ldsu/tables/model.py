@@ -1,4 +1,4 @@
-"""A table, a column with a few labels, and a model that labels the rest: what the command line does, as a class."""
+"""Fit a model to a table with a few labels and predict the others: the Python API of the command line."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from ldsu.tables.formats.separated import NUMBER
 from ldsu.tables.readers import read_table
 from ldsu.tables.table import Table, TableError
 
-# More different numbers than this may be a quantity, or the wrong column.
+# More distinct numbers than this may be a quantity, or the wrong column.
 MANY_CLASSES = 20
 
 
 class Predictions(NamedTuple):
-    """What a model says of each row.
+    """Predictions of each row.
 
     Attributes
     ----------
     label : ndarray of str, shape (n,)
     probability : ndarray of shape (n,)
-        Of that label.
+        Of the predicted label.
     confidence : ndarray of shape (n,)
-        How far that probability is above the next label's: 0 between two labels, and for rows far from everything.
+        Margin to the probability of the second label: 0 between two labels, and for rows far from all training rows.
     runner_up : ndarray of str, shape (n,)
-        The next label.
+        The second most probable label.
     familiarity : ndarray of shape (n,)
-        Share of the training rows that lie as far from the others or farther: 0 far from all of them.
+        Share of the training rows that are at least as far from the others: 0 far from all of them.
     n_isolated : int
-        Rows so far from all training rows that their labels are guesses.
+        Number of rows so far from all training rows that their labels are guesses.
     """
 
     label: np.ndarray
@@ -51,23 +51,23 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be learned: the rows of a table as points, and their labels.
+    """A learning task: the rows of a table as points, and their labels.
 
     Attributes
     ----------
     table : Table
     encoder : TableEncoder
     label : str
-        Name of the column of labels.
+        Name of the label column.
     labels : ndarray of object, shape (n,)
-        A string, or None where there is no label.
+        A string, or None if unlabelled.
     X : ndarray of shape (n, d)
     notes : tuple of str
         Decisions about labels and rows.
     unlabelled : tuple of str
-        Values of the column of labels that are none.
+        Values of the label column that mean unlabelled.
     warnings : tuple of str
-        What may be wrong with the labels.
+        Possible problems with the labels.
     """
 
     table: Table
@@ -81,7 +81,7 @@ class Task:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Labelled rows of each class."""
+        """Number of labelled rows per class."""
         codes, classes = encode_labels(self.labels, len(self.labels))
         return dict(zip(classes.tolist(), class_counts(codes).tolist(), strict=True))
 
@@ -90,24 +90,24 @@ def prepare(
     table: Table,
     label: str | None,
     *,
-    given: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
     scaling: Scaling | Literal["auto"] = "auto",
     unlabelled: Collection[str] | None = None,
     kernel: str = "rbf",
 ) -> Task:
-    """Decide what the columns of a table are, and turn its rows into points.
+    """Detect the kinds of the columns of a table, and encode its rows as points.
 
     Parameters
     ----------
     table : Table
     label : str or None
-        The column of labels; None is the one that the file's format itself names.
-    given : dict, optional
-        Kinds of columns that the user knows better.
+        The label column; None uses the one that the file format names.
+    kinds : dict, optional
+        Kinds that override the detection, by column.
     scaling : str
-        As `TableEncoder.learn` takes it.
+        See `TableEncoder.learn`.
     unlabelled : collection of str, optional
-        Labels that mean that there is none. Default: markers of missing values, and -1 as `labels_of` says.
+        Labels that mean unlabelled. Default: markers of missing values, and -1 as described in `labels_of`.
     kernel : str
 
     Raises
@@ -118,20 +118,20 @@ def prepare(
     label = label or table.label_name
     if label is None and table.image_shape is not None:
         raise TableError(
-            f"{table.source.name} has images without labels. Put them into a sub-folder for each class, and the others "
-            "into `unlabelled`; or give a file of names and labels: --labels FILE."
+            f"{table.source.name} has images without labels. Move them into one sub-folder per class, and the others "
+            "into `unlabelled`; or provide a file of names and labels: --labels FILE."
         )
     if label is None:
-        raise TableError(f"{table.source.name} does not say which column holds the labels. Name it: --label COLUMN.")
+        raise TableError(f"{table.source.name} does not name a label column. Name it: --label COLUMN.")
     require_column(table, label)
-    labels, none = labels_of(table, label, unlabelled)
-    notes = [f"{value!r} in {label!r} is read as no label (to keep it, say --unlabelled '')." for value in none]
+    labels, found = labels_of(table, label, unlabelled)
+    notes = [f"{value!r} in {label!r} is read as unlabelled (to keep it, use --unlabelled '')." for value in found]
     if "-1" in labels:
-        notes.append(f"'-1' in {label!r} is read as a label (otherwise say --unlabelled -1).")
+        notes.append(f"'-1' in {label!r} is read as a label (to change this, use --unlabelled -1).")
     classes = sorted({value for value in labels if value is not None})
     if len(classes) < 2:
-        found = f"only {classes[0]!r} is one" if classes else "it is empty in every row"
-        raise TableError(f"{table.source.name}: column {label!r} must hold at least two different labels, but {found}.")
+        actual = f"has only {classes[0]!r}" if classes else "is empty in every row"
+        raise TableError(f"{table.source.name}: column {label!r} must have at least two labels, but {actual}.")
     labelled = sum(value is not None for value in labels)
     hint = (
         f"If {label!r} is a quantity, this is regression, which is not supported: group its values into a few classes."
@@ -140,15 +140,15 @@ def prepare(
     if len(classes) > 0.9 * labelled and len(classes) > MANY_CLASSES and labelled > 0.9 * len(labels):
         raise TableError(
             f"{table.source.name}: column {label!r} has {len(classes):,} different labels in {labelled:,} labelled "
-            f"rows. {hint if quantity else 'Is it the column of labels?'}"
+            f"rows. {hint if quantity else 'Is it the label column?'}"
         )
-    doubts = (f"{label!r} has {len(classes):,} different numbers, and each is a class. {hint}",) if quantity else ()
-    encoder = TableEncoder.learn(table, label=label, given=given, scaling=scaling, kernel=kernel)
-    return Task(table, encoder, label, labels, encoder.transform(table), tuple(notes), none, doubts)
+    problems = (f"{label!r} has {len(classes):,} different numbers, each of them a class. {hint}",) if quantity else ()
+    encoder = TableEncoder.learn(table, label=label, kinds=kinds, scaling=scaling, kernel=kernel)
+    return Task(table, encoder, label, labels, encoder.transform(table), tuple(notes), found, problems)
 
 
 def _looks_like_quantity(classes: Sequence[str]) -> bool:
-    """Whether labels are many numbers, and not consecutive whole ones as the numbers of classes are.
+    """Whether labels are many numbers that are not consecutive integers, as class numbers are.
 
     Examples
     --------
@@ -163,19 +163,19 @@ def _looks_like_quantity(classes: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A model of a user's table: how its columns become points, and the classifier of the points.
+    """A model of a table: the encoder of its columns, and the classifier of the encoded points.
 
     Attributes
     ----------
     encoder : TableEncoder
     classifier : LDSUClassifier
-        Fitted to the encoder's points.
+        Fitted to the encoded points.
     label : str
-        Name of the column of labels.
+        Name of the label column.
     about : dict
-        What it was fitted to: file, rows, labels of each class, seconds.
+        Information on the fit: file, rows, labels per class, seconds.
     unlabelled : tuple of str
-        Values of the column of labels that are none.
+        Values of the label column that mean unlabelled.
     """
 
     encoder: TableEncoder
@@ -185,7 +185,7 @@ class TableModel:
     unlabelled: tuple[str, ...] = ()
 
     def read(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> Table:
-        """Read a file as the model needs it: images in the size it was fitted with."""
+        """Read a file in the form that the model needs: images in the size of the fit."""
         shape = self.encoder.image_shape
         size = None if shape is None else (*shape[:2], 1 if len(shape) == 2 else 3)
         first, width = self.encoder.first_index, self.encoder.matrix_columns
@@ -198,12 +198,12 @@ class TableModel:
         )
 
     def predict(self, table: Any) -> Predictions:
-        """Say the label of each row of a table or of the file it stands in.
+        """Predict the label of each row of a table or a file.
 
         Parameters
         ----------
         table : Table, str, Path, or frame
-            A frame of pandas, polars or pyarrow has the columns of the table that the model was fitted to.
+            A pandas, polars or pyarrow frame must have the columns of the table that the model was fitted to.
 
         Returns
         -------
@@ -212,9 +212,9 @@ class TableModel:
         return self.predict_points(self._points(table))
 
     def predict_points(self, X: np.ndarray) -> Predictions:
-        """`predict` for rows encoded already, X (n, d)."""
+        """`predict` for encoded rows X (n, d)."""
         classes = self.classifier.classes_
-        probabilities, sure, n_isolated = self.classifier._judge(X)
+        probabilities, sure, n_isolated = self.classifier._predict_with_confidence(X)
         order = np.argsort(-probabilities, axis=1, kind="stable")
         rows = np.arange(len(X))
         return Predictions(
@@ -227,7 +227,7 @@ class TableModel:
         )
 
     def transform(self, table: Any) -> np.ndarray:
-        """Features (n, r) of the rows of a table, file or frame, for a linear model of one's own."""
+        """Features (n, r) of the rows of a table, file or frame, for use in another linear model."""
         return np.asarray(self.classifier.features_.transform(self._points(table)))
 
     def _points(self, table: Any) -> np.ndarray:
@@ -247,32 +247,32 @@ def fit_task(
     dask: str | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> tuple[TableModel, list[str]]:
-    """Fit a model to what `prepare` made.
+    """Fit a model to the task that `prepare` returns.
 
     Parameters
     ----------
     task : Task
     solver, device : str
-        As `LDSU` takes them.
+        See `LDSU`.
     unequal : bool
-        Classes are very unequal in size though their labels are not: scores decide as they are.
+        Whether class sizes are very unequal although label counts are not: scores are not standardized.
     dask : str, optional
-        Address of a Dask scheduler, on whose cluster to fit.
+        Address of the scheduler of a Dask cluster to fit on.
     about : dict, optional
-        What to remember beside rows, labels and settings.
+        Information to store besides rows, labels and settings.
 
     Returns
     -------
     model : TableModel
     warnings : list of str
-        What the fit warned of.
+        Warnings of the fit.
     """
     classifier = estimator_for(task, solver=solver, device=device, unequal=unequal)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         classifier = _fit_on_cluster(classifier, task, dask) if dask else classifier.fit(task.X, task.labels)
     features = classifier.features_
-    remembered = {
+    information = {
         "source": task.table.source.name,
         "rows": int(task.X.shape[0]),
         "encoded_columns": int(task.X.shape[1]),
@@ -284,25 +284,25 @@ def fit_task(
         "expected_accuracy": classifier.expected_accuracy_,
         **(about or {}),
     }
-    model = TableModel(task.encoder, classifier, task.label, remembered, task.unlabelled)
+    model = TableModel(task.encoder, classifier, task.label, information, task.unlabelled)
     return model, list(dict.fromkeys(str(warning.message) for warning in caught))
 
 
 def _fit_on_cluster(classifier: LDSUClassifier, task: Task, address: str) -> LDSUClassifier:
-    """Fit a classifier on a Dask cluster, and bring it here."""
+    """Fit a classifier on a Dask cluster, and convert it to a local one."""
     from ldsu.dask.cluster import connect
 
     with connect(address):
         from ldsu import dask
 
-        there = dask.LDSUClassifier(
+        estimator = dask.LDSUClassifier(
             dask.LDSU(**classifier.features.get_params()), standardize_scores=classifier.standardize_scores
         )
-        return there.fit(task.X, task.labels).to_local()
+        return estimator.fit(task.X, task.labels).to_local()
 
 
 def estimator_for(task: Task, *, solver: str = "auto", device: str = "cpu", unequal: bool = False) -> LDSUClassifier:
-    """The classifier, not fitted yet, that `fit_task` fits."""
+    """The unfitted classifier of `fit_task`."""
     return LDSUClassifier(
         LDSU(kernel=task.encoder.kernel, solver=solver, device=device), standardize_scores=False if unequal else "auto"
     )

@@ -1,4 +1,4 @@
-"""A model of a table as an ONNX graph: its columns go in, numbers and categories."""
+"""Export a model of a table as an ONNX graph with its number and category columns as inputs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from ldsu.tables.model import TableModel
 
 
 def table_to_onnx(model: TableModel) -> Any:
-    """Write a model of a table as an ONNX graph.
+    """Convert a model of a table to an ONNX graph.
 
-    Its inputs are "numbers", doubles (n, p), NaN where a value is missing (of images the pixels, from 0 to 255; of a
-    time the days since 1970), and "categories", texts (n, q), empty where a value is missing, without blanks around
-    them, truth values as true and false: the columns in the order that the file's metadata names. Its outputs are
-    those of `ldsu.io.onnx_export.to_onnx` for an `LDSUClassifier`.
+    Its inputs are "numbers", doubles (n, p), NaN if missing (for images the pixels from 0 to 255; for times the days
+    since 1970), and "categories", stripped strings (n, q), empty if missing, booleans as true and false: the columns in
+    the order of the metadata. Its outputs are those of `ldsu.io.onnx_export.to_onnx` for an `LDSUClassifier`.
 
     Parameters
     ----------
     model : TableModel
-        Without texts and counts, whose words an ONNX graph cannot split.
+        Without texts and counts, which an ONNX graph cannot tokenize.
 
     Returns
     -------
@@ -32,8 +31,8 @@ def table_to_onnx(model: TableModel) -> Any:
     encoder = model.encoder
     if encoder.words or encoder.counts is not None:
         raise ValueError(
-            "A model with texts or word counts has no ONNX form: splitting and weighing words is left to Python. Take "
-            "the columns out (ldsu fit --ignore COLUMN), or keep the model as it is."
+            "A model with texts or word counts cannot be exported to ONNX, which cannot tokenize text. Drop the "
+            "columns (ldsu fit --ignore COLUMN), or use the model from Python."
         )
     graph = Graph()
     blocks = []
@@ -50,13 +49,13 @@ def table_to_onnx(model: TableModel) -> Any:
         "numbers": [column.name for column in encoder.of_kind("number", "time")],
         "categories": [column.name for column in categories],
     }
-    said = {name: json.dumps(columns) for name, columns in names.items()}
+    column_names = {name: json.dumps(columns) for name, columns in names.items()}
     outputs = graph_outputs(graph, model.classifier, X)
-    return graph.finish(outputs, {**metadata(model.classifier), **said, "model": "TableModel"})
+    return graph.finish(outputs, {**metadata(model.classifier), **column_names, "model": "TableModel"})
 
 
 def _numbers(graph: Graph, encoder: TableEncoder, learned: Numbers, N: str) -> str:
-    """As `Numbers`: missing values filled, then ``(x - center) / scale``, and flags where they were missing."""
+    """As `Numbers`: fill missing values, then ``(x - center) / scale``, and indicators of missing values."""
     if encoder.image_shape is not None:
         N = graph.divided(N, np.full(learned.fill.size, 255.0))
     missing = graph.add("IsNaN", [N])
@@ -69,7 +68,7 @@ def _numbers(graph: Graph, encoder: TableEncoder, learned: Numbers, N: str) -> s
 
 
 def _levels(graph: Graph, texts: str, j: int, levels: tuple[str, ...]) -> str:
-    """A column for each level of the j-th category; zeros for any other text."""
+    """One-hot encoding of the j-th category; zeros for any other text."""
     column = graph.add("Gather", [texts, graph.constant(np.array(j, dtype=np.int64))], axis=1)
     codes = graph.add(
         "LabelEncoder",

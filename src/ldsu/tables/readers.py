@@ -1,4 +1,4 @@
-"""Files of users -> `Table`: the format is told by the content where it can be, and by the name otherwise."""
+"""Files -> `Table`: the format is detected from the content if possible, and from the name otherwise."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 SUFFIXES = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data"), "text"),
     **dict.fromkeys((".libsvm", ".svmlight", ".svm"), "libsvm"),
-    ".mat": "mat",  # its first bytes are a text that not all programs write alike
+    ".mat": "mat",  # its first bytes are a text that differs between programs
 }
-# Formats that always begin with their magic bytes: a file of such a name without them is damaged.
+# Formats that always start with magic bytes: a file of such a name without them is damaged.
 MARKED_SUFFIXES = {
     **dict.fromkeys((".parquet", ".pq"), "a Parquet file"),
     **dict.fromkeys((".feather", ".arrow", ".ipc", ".arrows"), "an Arrow file"),
@@ -46,7 +46,7 @@ READERS: dict[str, Callable[[Path], Table]] = {
     "hdf5": read_hdf5,
     "mat": read_mat,
 }
-# An array of one dimension is no table, but can be labels.
+# A one-dimensional array is not a table, but can be labels.
 LABEL_READERS: dict[str, Callable[[Path], Any]] = {"npy": npy_labels, "npz": npz_labels}
 
 
@@ -59,21 +59,21 @@ def read_table(
     n_columns: int | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """Read a user's file or folder of images, whatever its format, or say in a sentence why it cannot be read.
+    """Read a file of any supported format, or a folder of images.
 
     Parameters
     ----------
     path : path-like
-        A file in one of the formats, or a folder of images with a sub-folder for each class.
+        A file, or a folder of images with one sub-folder per class.
     labels : path-like, optional
-        Labels that stand in a file of their own: for images a CSV of files and labels, for tables a CSV, .npy or .npz
-        with a label for each row. They become the column "label".
+        Separate label file: for images a CSV of files and labels, for tables a CSV, .npy or .npz with one label per
+        row. They become the column "label".
     image_size : tuple of int, optional
-        (height, width) of the images, and 1 or 3 behind them for grey or coloured ones. Default: as they are.
+        (height, width), (height, width, 1) or (height, width, 3) of the images, see `read_images`.
     first_index, n_columns : int, optional
-        Of LIBSVM text, as a model was fitted to it. Default: what the file itself says.
+        Of LIBSVM text, as in the fit of a model. Default: from the file.
     progress : callable, optional
-        Called now and then with the number of images read and of all.
+        Called periodically with the number of images read and the total.
 
     Returns
     -------
@@ -82,13 +82,13 @@ def read_table(
     Raises
     ------
     TableError
-        For what the user must mend in the file.
+        If the content of the file is invalid.
     FileNotFoundError
-        Where there is nothing.
+        If the path does not exist.
     MemoryError
-        Before more is read than fits into memory.
+        If the content does not fit into memory.
     """
-    import_extra("pyarrow")  # nearly every format needs it, if only for the labels: say so at once
+    import_extra("pyarrow")  # nearly every format needs it, if only for the labels: fail early
     path = _existing(path)
     labels = None if labels is None else _existing(labels)
     if path.is_dir():
@@ -100,11 +100,11 @@ def read_table(
 
 def _existing(path: str | Path) -> Path:
     path = Path(path)
-    with readable(path, "a file", "Give another path."):
+    with readable(path, "a file", "Use another path."):
         if path.exists():
             return path
-        near = difflib.get_close_matches(path.name, [other.name for other in _siblings(path)], n=1)
-    hint = f" Did you mean {path.with_name(near[0])}?" if near else " Correct the path."
+        matches = difflib.get_close_matches(path.name, [other.name for other in _siblings(path)], n=1)
+    hint = f" Did you mean {path.with_name(matches[0])}?" if matches else " Correct the path."
     raise FileNotFoundError(f"There is no file or folder {path}.{hint}")
 
 
@@ -113,7 +113,7 @@ def _siblings(path: Path) -> Iterator[Path]:
 
 
 def _read_file(path: Path, first_index: int | None = None, n_columns: int | None = None) -> Table:
-    """Read a file by the reader of its format."""
+    """Read a file with the reader of its format."""
     kind = _kind(path)
     if kind != "text":
         return READERS[kind](path)
@@ -124,19 +124,19 @@ def _read_file(path: Path, first_index: int | None = None, n_columns: int | None
 
 
 def _labels(path: Path) -> Any:
-    """A column of labels, from a file of them."""
+    """The label column of a label file."""
     read = LABEL_READERS.get(_kind(path))
     return table_labels(_read_file(path)) if read is None else read(path)
 
 
 def _kind(path: Path) -> str:
-    """The format of a file, a key of `READERS`, or "text", which is decided when it is unpacked and decoded."""
+    """The format of a file, a key of `READERS`, or "text", whose format is detected after decoding."""
     if not path.is_file():
-        raise TableError(f"{path.name} is not a regular file. Save what it holds as a file, and give that.")
+        raise TableError(f"{path.name} is not a regular file. Save its content as a file, and use that.")
     with readable(path, "a file"), path.open("rb") as file:
         head = file.read(LIBSVM_HEAD)
     if not head:
-        raise TableError(f"{path.name} is empty. Give a file with a row for each sample.")
+        raise TableError(f"{path.name} is empty. Use a file with one row per sample.")
     for magic, kind in MAGIC:
         if head.startswith(magic):
             excel = kind == "npz" and (_suffix(path) in EXCEL_SUFFIXES or is_workbook(path))
@@ -146,18 +146,18 @@ def _kind(path: Path) -> str:
     suffix = _suffix(path)
     if suffix in MARKED_SUFFIXES:
         raise TableError(
-            f"{path.name} is named like {MARKED_SUFFIXES[suffix]}, but does not begin like one: it is damaged, or its "
-            "name is wrong. Give another copy."
+            f"{path.name} is named like {MARKED_SUFFIXES[suffix]}, but does not start like one: it is damaged, or its "
+            "name is wrong. Use another copy."
         )
     if suffix in IMAGE_SUFFIXES:
-        raise TableError(f"{path.name} is a single image. Give the folder of all images.")
+        raise TableError(f"{path.name} is a single image. Use the folder of all images.")
     named = SUFFIXES.get(suffix)
     if named is None and not is_libsvm(head):
-        raise TableError(f"{path.name} is of no format that can be read. These can: {READABLE}.")
+        raise TableError(f"{path.name} has an unsupported format. Supported: {READABLE}.")
     return "mat" if named == "mat" else "text"
 
 
 def _suffix(path: Path) -> str:
-    """The end of the name in small letters, before that of a compression."""
+    """The lower-case suffix of the name, without that of a compression."""
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path
     return inner.suffix.lower()

@@ -1,4 +1,4 @@
-"""What every reader returns: rows of a user's file, with what is needed to speak of them in the file's own terms."""
+"""The result of every reader: rows of a file, with their positions in it for messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import scipy.sparse
 
-# A reason given by another library is quoted up to here.
-LONGEST_REASON = 160
-# Name of a package for pip, the extra that installs it, and what else the user can do.
+# Maximum length of a quoted error message of another library.
+MAX_REASON = 160
+# Package name for pip, the extra that installs it, and an alternative.
 EXTRAS = {
     "pyarrow": ("pyarrow", "cli", ""),
     "PIL": ("Pillow", "cli", ""),
@@ -26,38 +26,37 @@ EXTRAS = {
 
 
 class TableError(ValueError):
-    """Something in a user's file that only the user can mend; the message names the file, the place and the value."""
+    """Invalid content of a file that the user must fix; the message names the file, the position and the value."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of a user's file: named columns, a matrix of columns without names, or both.
+    """Rows of a file: named columns, a matrix of unnamed columns, or both.
 
     Parameters
     ----------
     source : Path
         The file or the folder it was read from.
     frame : pyarrow.Table, optional
-        Named columns. Of CSV and TSV every column is string, and null where the file has nothing or a marker of a
-        missing value.
+        Named columns. In CSV and TSV files all columns are strings, and null if empty or a marker of a missing value.
     matrix : ndarray or csr_array of shape (n, p), optional
-        Columns that have no names of their own, as float64, float32 or uint8.
+        Unnamed columns, as float64, float32 or uint8.
     is_text : bool
-        Whether the frame's values are the file's own text, still to be understood as numbers.
+        Whether the values of the frame are unparsed text.
     decimal : {".", ","}
-        What separates the fraction of a number in that text.
+        Decimal separator of this text.
     lines : sequence of int, optional
-        Line of each row as an editor numbers it; None where the file has no lines.
+        Line number of each row; None if the file has no lines.
     row_names : tuple of str, optional
-        Files of the images, relative to the folder.
+        Image files, relative to the folder.
     image_shape : tuple of int, optional
-        (height, width) of grey images, (height, width, 3) of coloured ones.
+        (height, width) of gray images, (height, width, 3) of color images.
     first_index : int, optional
         Of LIBSVM text: the index of its first column, 0 or 1.
     label_name : str, optional
-        Column of the frame that the format itself says is the label.
+        Column of the frame that the file format defines as the label.
     notes : tuple of str
-        What the reader decided, a sentence each.
+        Decisions of the reader, one sentence each.
 
     Examples
     --------
@@ -94,11 +93,11 @@ class Table:
 
     @property
     def first_line(self) -> int:
-        """Line of the first row; 1 where the file has no lines, as rows are counted from 1 there."""
+        """Line of the first row; 1 if the file has no lines, since rows are then counted from 1."""
         return self.lines[0] if self.lines else 1
 
     def place(self, row: int, column: str | int | None = None) -> str:
-        """Where a value stands, for messages: ``"digits.csv, line 17, column 'age'"``.
+        """Position of a value, for messages: ``"digits.csv, line 17, column 'age'"``.
 
         Parameters
         ----------
@@ -108,18 +107,18 @@ class Table:
             A name of the frame, or a column of the matrix, counted from 0.
         """
         if self.row_names is not None:
-            words = [f"{self.source.name}/{self.row_names[row]}"]
+            parts = [f"{self.source.name}/{self.row_names[row]}"]
         elif self.lines is not None:
-            words = [self.source.name, f"line {self.lines[row]}"]
+            parts = [self.source.name, f"line {self.lines[row]}"]
         else:
-            words = [self.source.name, f"row {row + 1}"]
+            parts = [self.source.name, f"row {row + 1}"]
         if column is not None:
-            words.append(f"column {column + 1}" if isinstance(column, int) else f"column {column!r}")
-        return ", ".join(words)
+            parts.append(f"column {column + 1}" if isinstance(column, int) else f"column {column!r}")
+        return ", ".join(parts)
 
 
 def import_extra(module: str) -> Any:
-    """A module of an optional dependency, or an `ImportError` that says how to install it.
+    """Import a module of an optional dependency; the `ImportError` tells how to install it.
 
     Examples
     --------
@@ -130,29 +129,29 @@ def import_extra(module: str) -> Any:
     try:
         import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package:  # something that it needs itself
+        if error.name != package:  # a missing dependency of the package
             raise
-        name, extra, instead = EXTRAS[package]
-        sentence = f"Install {name}, which reads this file, with: pip install 'ldsu[{extra}]'{instead}"
+        name, extra, alternative = EXTRAS[package]
+        sentence = f"Install {name}, which reads this file, with: pip install 'ldsu[{extra}]'{alternative}"
         raise ModuleNotFoundError(sentence, name=package) from error
     return import_module(module)
 
 
 @contextmanager
-def readable(path: Path, kind: str, instead: str = "Write it again, or ask for another copy.") -> Iterator[None]:
-    """Turn whatever a library raises on a damaged file into one sentence for the user.
+def readable(path: Path, kind: str, remedy: str = "Write it again, or get another copy.") -> Iterator[None]:
+    """Convert any error of a library on a damaged file to a one-sentence `TableError`.
 
-    Parsers of binary formats raise nearly everything when bytes are wrong, from `zlib.error` to `IndexError`: none of
-    it tells the user more than that the file is damaged. A length misread asks for memory there is not; what a sound
-    file needs is checked before, outside.
+    Parsers of binary formats raise nearly any exception on invalid bytes, from `zlib.error` to `IndexError`: they only
+    mean that the file is damaged. So does a `MemoryError`, from an invalid length; the memory for a valid file is
+    checked separately before.
 
     Parameters
     ----------
     path : Path
         The file.
     kind : str
-        What it should be, with its article.
-    instead : str
+        Expected format, with its article.
+    remedy : str
         What to do, as a sentence.
     """
     try:
@@ -160,13 +159,13 @@ def readable(path: Path, kind: str, instead: str = "Write it again, or ask for a
     except (TableError, ImportError):
         raise
     except PermissionError as error:
-        raise TableError(f"{path.name} may not be read: permission denied. Change its permissions.") from error
+        raise TableError(f"{path.name} cannot be read: permission denied. Change its permissions.") from error
     except Exception as error:
-        raise TableError(f"{path.name} cannot be read as {kind}: {reason(error)}. {instead}") from error
+        raise TableError(f"{path.name} cannot be read as {kind}: {reason(error)}. {remedy}") from error
 
 
 def count(n: int, noun: str) -> str:
-    """A number of things, in words for a message.
+    """Format a number with a noun for a message.
 
     Examples
     --------
@@ -177,7 +176,7 @@ def count(n: int, noun: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, short enough to stand within a sentence.
+    """The message of an error, shortened for use in a sentence.
 
     Examples
     --------
@@ -187,9 +186,9 @@ def reason(error: Exception) -> str:
     'bad magic'
     """
     if isinstance(error, MemoryError):
-        return "it claims to hold more than fits into memory"
+        return "it claims to contain more than fits into memory"
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    first = text.strip().partition("\n")[0].rstrip(".:")[:LONGEST_REASON]
+    first = text.strip().partition("\n")[0].rstrip(".:")[:MAX_REASON]
     if isinstance(error, (KeyError, IndexError, TypeError, AttributeError)) or not first:
         return f"{type(error).__name__} {first}".strip()
     return first

@@ -1,4 +1,4 @@
-"""Texts and counts as points: words weighted by rarity, seen along the directions in which documents differ most."""
+"""Texts and counts as points: TF-IDF weighted words, reduced by a truncated SVD."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.preprocessing import normalize
 
 DIRECTIONS = 100
-MOST_WORDS = 20_000
-# A word that stands in one document alone tells nothing about any other.
-DOCUMENTS_OF_A_WORD = 2
+MAX_WORDS = 20_000
+# A word that occurs in a single document carries no information about others.
+MIN_DOCUMENTS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Words:
     Attributes
     ----------
     vocabulary : tuple of str
-        The words, in the order of the rows of `directions`; empty where counts were given instead of texts.
+        The words, in the order of the rows of `directions`; empty if learned from counts.
     idf : ndarray of shape (v,)
         Rarity of each word: ``log((1 + n) / (1 + documents with it)) + 1``.
     directions : ndarray of float32, shape (v, r)
@@ -38,11 +38,11 @@ class Words:
 
     @classmethod
     def learn(cls, texts: np.ndarray) -> Words:
-        """Learn words and directions from texts (n,), None where there is none; empty if no word comes back."""
-        vectorizer = CountVectorizer(min_df=min(DOCUMENTS_OF_A_WORD, len(texts)), max_features=MOST_WORDS)
+        """Learn words and directions from texts (n,), None if missing; empty if no word occurs in two texts."""
+        vectorizer = CountVectorizer(min_df=min(MIN_DOCUMENTS, len(texts)), max_features=MAX_WORDS)
         try:
             counts = vectorizer.fit_transform([text or "" for text in texts])
-        except ValueError:  # nothing left of the vocabulary
+        except ValueError:  # empty vocabulary
             return cls((), np.empty(0), np.empty((0, 0), dtype=np.float32))
         learned = cls.learn_from_counts(scipy.sparse.csr_array(counts))
         vocabulary = tuple(str(word) for word in vectorizer.get_feature_names_out())
@@ -50,7 +50,7 @@ class Words:
 
     @classmethod
     def learn_from_counts(cls, counts: Any) -> Words:
-        """Learn rarities and directions from counts (n, v)."""
+        """Learn idf and directions from counts (n, v)."""
         n, v = counts.shape
         documents = np.bincount(counts.nonzero()[1], minlength=v)
         idf = np.log((1 + n) / (1 + documents)) + 1

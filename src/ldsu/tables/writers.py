@@ -1,4 +1,4 @@
-"""Columns to a file, or to standard output as CSV: whole or not at all."""
+"""Write columns to a file atomically, or to standard output as CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npz")
 
 
 def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
-    r"""Write columns of equal length in the format that the file's ending names.
+    r"""Write columns of equal length in the format of the file suffix.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise ValueError(f"{path} has no known ending: use one of {', '.join(SUFFIXES)}.")
+        raise ValueError(f"{path} has an unknown suffix: use one of {', '.join(SUFFIXES)}.")
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
-            # As in a file, whatever the locale: no value is lost. Names of files may hold bytes that are no text.
+            # UTF-8 as in files, whatever the locale, to lose no value. File names may contain invalid bytes.
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         _write_separated(columns, sys.stdout, ",")
         return
@@ -49,7 +49,7 @@ def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
 
 
 class _LineFeeds:
-    """A file whose lines end in a line feed alone."""
+    """A file that converts line ends to a line feed."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -60,14 +60,14 @@ class _LineFeeds:
 
 
 def _write_separated(columns: Mapping[str, Any], file: Any, separator: str) -> None:
-    # Before Python 3.13 `csv` quotes a carriage return only where one ends its lines.
+    # Before Python 3.13 `csv` quotes a carriage return only if its line terminator has one.
     writer = csv.writer(_LineFeeds(file), delimiter=separator, lineterminator="\r\n")
     writer.writerow(columns)
     writer.writerows(zip(*(_listed(values) for values in columns.values()), strict=True))
 
 
 def _write_npz(columns: Mapping[str, Any], file: IO[bytes]) -> None:
-    # Not np.savez, which takes columns called "file" or "allow_pickle" for arguments of its own.
+    # Not np.savez, which interprets columns named "file" or "allow_pickle" as arguments.
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, values in zip(_member_names(columns), columns.values(), strict=True):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -75,7 +75,7 @@ def _write_npz(columns: Mapping[str, Any], file: IO[bytes]) -> None:
 
 
 def _member_names(columns: Iterable[str]) -> list[str]:
-    """Names that lead out of no folder when an archive is unpacked, each once."""
+    """Unique member names without path separators, so that unpacking cannot leave the folder."""
     names: dict[str, None] = {}
     for column in columns:
         name = re.sub(r"[/\\:\0]", "_", column)
@@ -92,7 +92,7 @@ def _listed(values: Any) -> Any:
 
 
 def _plain(values: Any) -> np.ndarray:
-    """An array without objects: strings as such, an empty one where a value is missing."""
+    """An array without objects: strings, empty if missing."""
     array = np.asarray(_listed(values))
     return array if array.dtype != object else np.array(["" if v is None else str(v) for v in array], dtype=np.str_)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILES", "is_report_of", "print_table", "write_report"]
 
-# What a report consists of.
+# Files of a report.
 FILES = {
     "html": "index.html",
     "markdown": "report.md",
@@ -41,35 +41,35 @@ def write_report(
     pictures: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Path]:
-    """Write ``index.html``, ``report.md``, ``table.csv``, ``table.tex``, ``settings.csv.gz``, each whole or not at all.
+    """Write ``index.html``, ``report.md``, ``table.csv``, ``table.tex``, ``settings.csv.gz``, each atomically.
 
     Parameters
     ----------
     experiment : Experiment
-        What was asked for.
+        The experiment.
     store : Store
-        What was computed; pictures are kept in it.
+        Its results; pictures are cached in it.
     out_dir : path-like
-        Made if it is not there.
+        Created if it does not exist.
     pictures : bool, default=True
-        Fit and draw the features in the plane. This may load data and take minutes the first time.
+        Draw 2-D plots of the features. This may load data and take minutes the first time.
     progress : callable, optional
-        Told what is being done.
+        Called with a description of the current step.
 
     Returns
     -------
     paths : dict of str to Path
-        By "html", "markdown", "csv", "latex" and "settings".
+        Keys "html", "markdown", "csv", "latex" and "settings".
     """
-    say = progress or (lambda _: None)
+    progress = progress or (lambda _: None)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    say("reading rows")
+    progress("reading rows")
     summary = Summary(experiment, store)
-    say("drawing figures")
+    progress("drawing figures")
     drawn = draw_figures(summary)
-    made, missing = draw_pictures(summary, store, say) if pictures else ([], [])
-    say("writing")
+    made, missing = draw_pictures(summary, store, progress) if pictures else ([], [])
+    progress("writing")
     texts = {
         "html": render_page(summary, drawn, made, missing),
         "markdown": markdown(summary, drawn),
@@ -89,7 +89,7 @@ def is_report_of(experiment: Experiment, folder: Path) -> bool:
 
 def _write(path: Path, content: bytes) -> Path:
     with replacing(path) as file:
-        # Without a time in its header, equal content is an equal file.
+        # Without a time in its header, equal content gives an equal file.
         file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     return path
 
@@ -97,7 +97,7 @@ def _write(path: Path, content: bytes) -> Path:
 def print_table(
     experiment: Experiment, store: Store, console: Any, *, metric: str = "map", selection: str = "oracle"
 ) -> None:
-    """Print a table for each data set: methods down, labels across.
+    """Print a table for each data set: methods as rows, labels as columns.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def print_table(
 
 
 def _rich(text: Any, entry: Entry | None, narrow: bool) -> Any:
-    """An entry for the terminal; beside the paper's figure the deviation has no room where that is narrow."""
+    """An entry for the terminal; without the deviation if the paper's score is shown and the terminal is narrow."""
     if entry is None:
         return text("\u2013", style="dim")
     parts = [(f"{entry.mean:.3f}".replace("0.", ".", 1), "bold" if entry.best else "")]

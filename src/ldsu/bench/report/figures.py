@@ -1,4 +1,4 @@
-"""The figures of a report: sweeps, maps, learning curves and costs, drawn from rows that are there."""
+"""The figures of a report: sweeps, heat maps, learning curves and costs, drawn from the available rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STYLES = 12  # s1 ... s12 in the style sheet
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart: as SVG, and its figures as a table. `view` names the selection it belongs to, if to one only."""
+    """One chart as SVG and as a table. `view` is the selection it belongs to, or empty for all."""
 
     title: str
     svg: str
@@ -30,14 +30,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Charts under one heading; without panels the caption says why there are none."""
+    """Charts under one heading; without panels the caption gives the reason."""
 
     key: str
     title: str
     caption: str
     panels: list[Panel] = field(default_factory=list)
     legend: tuple[str, ...] = ()  # names of the styles p1, p2, ...
-    small: bool = False  # panels that stand close together
+    small: bool = False  # small panels
 
 
 def draw_figures(summary: Summary) -> list[Figure]:
@@ -85,13 +85,13 @@ def draw_figures(summary: Summary) -> list[Figure]:
 
 
 def styles(summary: Summary) -> dict[str, str]:
-    """A style class for each method, the LDSUs first."""
+    """A style class for each method, LDSU methods first."""
     methods = sorted(summary.column_keys, key=lambda method: not is_ldsu(method.family))
     return {method.key: f"s{1 + i % STYLES}" for i, method in enumerate(methods)}
 
 
 def _ldsu_methods(summary: Summary, parameters: Sequence[str]) -> list[MethodSpec]:
-    """LDSU methods whose rows have at least two values of each parameter, the paper's first."""
+    """LDSU methods whose rows have at least two values of each parameter, the paper's method first."""
     found = []
     for method in summary.column_keys:
         groups = [group for key, group in summary.groups.items() if key[2] == method.key]
@@ -107,7 +107,7 @@ def _score(mean: float, std: float) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """Place of a value on an axis: "all" features are a share of 1; None if it has no place."""
+    """Position of a value on an axis: "all" features are a fraction of 1; None if it has no position."""
     if value is None:
         return 1.0
     return float(value) if isinstance(value, int | float) else None
@@ -123,7 +123,7 @@ def sweep_figures(
     paper: str = "",
     log: bool = False,
 ) -> list[Figure]:
-    """Test MAP against one parameter, a panel a data set, a line a number of labels; one figure an LDSU method."""
+    """Test MAP against one parameter: one figure per LDSU method, a panel per data set, a line per number of labels."""
     methods = _ldsu_methods(summary, [parameter])
     if not methods:
         return [Figure(parameter, title, f"No sweep: the rows have fewer than two values of {parameter}.")]
@@ -142,8 +142,8 @@ def sweep_figures(
     return made
 
 
-def _defaults(method: MethodSpec, *but: str) -> str:
-    return ", ".join(f"{name} = {short(value)}" for name, value in method.default.items() if name not in but)
+def _defaults(method: MethodSpec, *excluded: str) -> str:
+    return ", ".join(f"{name} = {short(value)}" for name, value in method.default.items() if name not in excluded)
 
 
 def _sweep_panel(
@@ -186,7 +186,7 @@ def _sweep_panel(
 
 
 def pair_figures(summary: Summary, first: str, second: str, title: str, names: tuple[str, str]) -> list[Figure]:
-    """Test MAP for each pair of values of two parameters, a panel for each data set and number of labels."""
+    """Test MAP for each pair of values of two parameters, a panel per data set and number of labels."""
     methods = _ldsu_methods(summary, [first, second])
     if not methods:
         return [Figure(f"{first} {second}", title, f"No map: the rows do not vary both {first} and {second}.")]
@@ -236,7 +236,7 @@ def _is_nan(values: Any) -> Any:
 
 
 def learning_curves(summary: Summary) -> Figure:
-    """MAP against the number of labels, all methods, a panel a data set and selection."""
+    """MAP against the number of labels for all methods, a panel per data set and selection."""
     style = styles(summary)
     panels = []
     for selection in ("oracle", "honest"):
@@ -257,7 +257,7 @@ def learning_curves(summary: Summary) -> Figure:
                 ]
                 if marks:
                     series.append(Series(method.key, marks, style[method.key]))
-            if not series or max(len(one.points) for one in series) < 2:
+            if not series or max(len(line.points) for line in series) < 2:
                 continue
             papers = {n: paper_score(spec.paper, n, "LDSU") for n in spec.labels}
             marks = [
@@ -284,7 +284,7 @@ def learning_curves(summary: Summary) -> Figure:
 
 
 def cost_figure(summary: Summary) -> Figure:
-    """Seconds and memory of one stand-alone fit, a panel a data set."""
+    """Seconds and memory of one stand-alone fit, a panel per data set."""
     title = "Time and memory of one fit"
     panels, memory_panels = [], []
     for spec in summary.experiment.data:
@@ -338,23 +338,23 @@ def cost_figure(summary: Summary) -> Figure:
 
 
 def stage_figure(summary: Summary) -> Figure:
-    """Mean seconds of each stage per row, as the shared engine spent them."""
+    """Mean seconds of each stage per row in the shared computation."""
     title = "Time of a setting in the run"
     panels = []
-    own = STAGES[1:]
+    unshared = STAGES[1:]
     for spec in summary.experiment.data:
         bars, table = [], []
         for method in summary.column_keys:
             times = [
                 group.seconds for key, group in summary.groups.items() if (key[0], key[2]) == (spec.key, method.key)
             ]
-            times = [one for one in times if math.isfinite(one["shared"])]
+            times = [row for row in times if math.isfinite(row["shared"])]
             if not times:
                 continue
-            mean = {stage: sum(one[stage] for one in times) / len(times) for stage in STAGES}
-            total = sum(mean[stage] for stage in own)
+            mean = {stage: sum(row[stage] for row in times) / len(times) for stage in STAGES}
+            total = sum(mean[stage] for stage in unshared)
             tip = f"{spec.title}, {method.key}\n" + ", ".join(f"{stage} {seconds(mean[stage])}" for stage in STAGES)
-            bars.append(Bar(method.key, [(f"p{i + 1}", mean[s]) for i, s in enumerate(own)], seconds(total), tip))
+            bars.append(Bar(method.key, [(f"p{i + 1}", mean[s]) for i, s in enumerate(unshared)], seconds(total), tip))
             table.append([method.key, *(seconds(mean[stage]) for stage in STAGES)])
         if bars:
             description = f"Mean seconds per cell on {spec.title}, a bar for each method."
@@ -366,11 +366,11 @@ def stage_figure(summary: Summary) -> Figure:
         "Mean seconds per cell. Kernel, decomposition and neighbours are computed once and shared by many cells; their "
         "time stands in the tooltip."
     )
-    return Figure("stages", title, caption, panels, own)
+    return Figure("stages", title, caption, panels, unshared)
 
 
 def seconds(value: float) -> str:
-    """Seconds in three figures.
+    """Format seconds with three significant digits.
 
     Examples
     --------

@@ -20,7 +20,7 @@ from ldsu.bench.report.summary import MAX_FAILURES, METRIC_NAMES, Entry, Summary
 from ldsu.bench.report.svg import short
 from ldsu.bench.selection import Choice
 
-SELECTION_WORDS = {
+SELECTION_TEXTS = {
     "oracle": "parameters with the best mean MAP on the test half: a ceiling, as such papers usually print",
     "honest": "parameters chosen without a test label: by cross-validation on the labelled points where there are "
     "three or more a class and the method has a grid for it, else the method's default",
@@ -43,12 +43,12 @@ def when(stamp: float | None) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """The text with its first letter large."""
+    """The text with its first letter capitalized."""
     return text[:1].upper() + text[1:]
 
 
 def facts(summary: Summary) -> list[tuple[str, str]]:
-    """What was run, when, and with what, as pairs of name and text."""
+    """Facts about the run as pairs of name and text."""
     experiment = summary.experiment
     cells = (
         f"{summary.done:,}" + (f" of {summary.planned:,}" if summary.planned else "") + f", {summary.failed:,} failed"
@@ -66,7 +66,7 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
     if summary.runs:
         first, last = summary.runs[0], summary.runs[-1]
         ended = max((run["finished_at"] or 0.0 for run in summary.runs), default=0.0)
-        ended = max(ended, first["started_at"]) if ended else ended  # the clock may have been set back
+        ended = max(ended, first["started_at"]) if ended else ended  # the clock may have been adjusted
         count = len(summary.runs)
         found.append(
             ("run", f"{when(first['started_at'])} to {when(ended)}, in {count} part{'s' if count > 1 else ''}")
@@ -79,14 +79,14 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
 
 
 def settings_text(choice: Choice) -> str:
-    """The chosen parameters: those that all splits share once, the others split by split."""
+    """The selected parameters: common ones once, the others per split."""
     chosen = [setting.values for setting in choice.settings]
     shared = {name: value for name, value in chosen[0].items() if all(other.get(name) == value for other in chosen)}
     lines = [_settings(shared)] if shared else []
     for split, values in zip(choice.splits, chosen, strict=True):
-        own = {name: value for name, value in values.items() if name not in shared}
-        if own:
-            lines.append(f"split {split}: {_settings(own)}")
+        varying = {name: value for name, value in values.items() if name not in shared}
+        if varying:
+            lines.append(f"split {split}: {_settings(varying)}")
     return "\n".join(lines) or "no parameters"
 
 
@@ -95,7 +95,7 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def csv_text(summary: Summary) -> str:
-    """One row for each data set, number of labels, method and selection."""
+    """One row per data set, number of labels, method and selection."""
     file = io.StringIO()
     writer: Any = None
     for selection in ("oracle", "honest"):
@@ -135,7 +135,7 @@ def csv_text(summary: Summary) -> str:
 
 
 def settings_csv(summary: Summary) -> str:
-    """One line for each setting that was run: means over the repetitions. Values of C with equal scores share one."""
+    """One line per setting: means over the repetitions. Values of C with equal scores share a line."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     names = ["map_mean", "map_std", "accuracy_mean", "cv_map_mean"]
@@ -172,7 +172,7 @@ def _json(values: list[Any]) -> str:
 
 
 def markdown(summary: Summary, drawn: Sequence[Figure]) -> str:
-    """The whole report as Markdown, figures as tables."""
+    """The report as Markdown, with figures as tables."""
     parts = [f"# {_md(summary.experiment.title)}", _md(summary.experiment.description)]
     parts += [f"> **Note.** {_md(sentence)}" for sentence in summary.warnings()]
     parts.append("\n".join(f"- {name}: {_md(text)}" for name, text in facts(summary)))
@@ -181,7 +181,7 @@ def markdown(summary: Summary, drawn: Sequence[Figure]) -> str:
         legend = "Bold: best of the row; ◇: not clearly behind it"
         if metric == "map" and summary.agreement(selection):
             legend += "; in brackets the paper's figure and whether ours is ahead (▲), behind (▼) or neither (≈)"
-        parts.append(f"{sentence_case(SELECTION_WORDS[selection])}. {legend}.")
+        parts.append(f"{sentence_case(SELECTION_TEXTS[selection])}. {legend}.")
         header = ["data", "labels", *(method.key for method in summary.column_keys)]
         rows = []
         table = summary.table(metric, selection)
@@ -221,28 +221,28 @@ AGREEMENT_HEADER = ["method", f"within {TOLERANCE}", "mean difference", "ahead",
 
 
 def agreement_sentences(summary: Summary, selection: str) -> list[str]:
-    """How many of the image cells reach the paper's LDSU, and how many cells of the paper's own methods agree."""
-    said = []
+    """Number of image cells that reach the paper's LDSU, and of cells of the paper's methods that agree."""
+    sentences = []
     same = [agreement for agreement in summary.agreement(selection) if agreement.same]
     if same:
         within, cells = sum(a.within for a in same), sum(len(a.cells) for a in same)
-        said.append(f"Of {cells} cells that the paper has too, {within} are within {TOLERANCE} of its figure.")
+        sentences.append(f"Of {cells} cells that the paper has too, {within} are within {TOLERANCE} of its figure.")
     for name, reached, compared in summary.image_cells(selection):
-        said.append(f"{sentence_case(name)}: at or above the paper's LDSU in {reached} of {compared} image cells.")
+        sentences.append(f"{sentence_case(name)}: at or above the paper's LDSU in {reached} of {compared} image cells.")
     shown = {spec.key for spec in summary.paper_data}
     others = [
         spec.title for spec in summary.experiment.data if spec.paper and spec.key not in shown and not spec.stand_in
     ]
     stand_ins = [spec.title for spec in summary.experiment.data if spec.stand_in]
     if stand_ins:
-        said.append(f"{', '.join(stand_ins)} stands in for the paper's data, which are others: not compared.")
+        sentences.append(f"{', '.join(stand_ins)} stands in for the paper's data, which are others: not compared.")
     if others:
-        said.append(f"Counted once per data set of the paper; not counted: {', '.join(others)}.")
-    return said
+        sentences.append(f"Counted once per data set of the paper; not counted: {', '.join(others)}.")
+    return sentences
 
 
 def far_cells(summary: Summary, selection: str) -> list[list[str]]:
-    """Cells of the paper's own methods that are further than the tolerance, the furthest first."""
+    """Cells of the paper's methods beyond the tolerance, sorted by distance."""
     far = [
         (spec, labels, agreement.method.key, entry)
         for agreement in summary.agreement(selection)
@@ -263,7 +263,7 @@ DUEL_HEADER = ["method", "against", "ahead", "no clear difference", "behind"]
 
 
 def duel_rows(summary: Summary, selection: str) -> list[list[str]]:
-    """LDSU against each other method, in rows of the table."""
+    """LDSU against each other method, counted over rows of the table."""
     return [
         [ours, other, *(str(count) for count in answers.values())] for ours, other, answers in summary.duels(selection)
     ]
@@ -295,7 +295,7 @@ def md_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _md(text: str) -> str:
-    """A text on one line that Markdown reads as neither HTML, link nor image."""
+    """Escape a text for one line of Markdown without HTML, links or images."""
     return " ".join(re.sub(r"[\\|\[]", r"\\\g<0>", escape(text, quote=False)).splitlines())
 
 
@@ -329,7 +329,7 @@ _TEX = str.maketrans(
 
 
 def tex(text: str) -> str:
-    r"""Text that LaTeX prints as it stands; signs beyond ASCII are left out.
+    r"""Escape a text for LaTeX; non-ASCII characters are dropped.
 
     Examples
     --------
@@ -345,12 +345,12 @@ def latex(summary: Summary) -> str:
     methods = summary.column_keys
     parts = ["% MAP on the test half, mean and deviation over repetitions; the paper's figures in the second line."]
     for selection in ("oracle", "honest"):
-        table, words = summary.table("map", selection), SELECTION_WORDS[selection]
+        table, text = summary.table("map", selection), sentence_case(SELECTION_TEXTS[selection])
         head = " & ".join(["Data", "Labels", *(tex(method.key) for method in methods)])
         lines = [
             r"\begin{table}",
             r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{tex(summary.experiment.title)}: MAP, {selection}. {tex(sentence_case(words))}.}}",
+            rf"\caption{{{tex(summary.experiment.title)}: MAP, {selection}. {tex(text)}.}}",
             rf"\begin{{tabular}}{{lr{'c' * len(methods)}}}",
             r"\hline",
             rf"{head} \\",

@@ -1,4 +1,4 @@
-"""The report as one HTML page that opens from disk and asks nothing of the network."""
+"""The report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ldsu.bench.report.markdown import (
     AGREEMENT_HEADER,
     DUEL_HEADER,
     FAR_HEADER,
-    SELECTION_WORDS,
+    SELECTION_TEXTS,
     SIGNS,
     STATISTICS,
     agreement_rows,
@@ -36,8 +36,8 @@ PAPER_CONTROL = """<div class="buttons" data-metric="map">
 </div>"""
 PAPER_LEGEND = """<span data-metric="map">second line: the paper\u2019s mean, and ours against it:
 <i class="ahead">▲ clearly ahead</i>, <i class="behind">▼ clearly behind</i>, <i>≈ no clear difference</i></span>"""
-# Metric and choice of parameters that are shown first: the paper's, and for people's own data what they would get.
-PAPER_VIEW, OWN_VIEW = ("map", "oracle"), ("accuracy", "honest")
+# Metric and selection shown first: those of the paper, and for user data the expected result.
+PAPER_VIEW, USER_VIEW = ("map", "oracle"), ("accuracy", "honest")
 
 
 def render_page(
@@ -50,15 +50,15 @@ def render_page(
     summary : Summary
     drawn : sequence of Figure
     pictures, missing : sequences
-        As `ldsu.bench.report.pictures.draw_pictures` gives them.
+        Results of `ldsu.bench.report.pictures.draw_pictures`.
 
     Returns
     -------
     html : str
     """
     experiment = summary.experiment
-    beside = bool(summary.agreement("oracle"))
-    first = OWN_VIEW if any(spec.file is not None for spec in experiment.data) else PAPER_VIEW
+    compared = bool(summary.agreement("oracle"))
+    first = USER_VIEW if any(spec.file is not None for spec in experiment.data) else PAPER_VIEW
     has_paper = any(spec.paper is not None for spec in experiment.data)
     drawn = [figure for figure in drawn if figure.panels or has_paper]
     return Template(_part("page.html")).substitute(
@@ -71,15 +71,15 @@ def render_page(
         selection=first[1],
         **{f"pressed_{value}": str(value in first).lower() for value in (*METRICS, *SELECTIONS)},
         tables="\n".join(_scores(summary, metric, selection, first) for metric in METRICS for selection in SELECTIONS),
-        paper_control=PAPER_CONTROL if beside else "",
-        paper_legend=PAPER_LEGEND if beside else "",
+        paper_control=PAPER_CONTROL if compared else "",
+        paper_legend=PAPER_LEGEND if compared else "",
         statistics=escape(STATISTICS),
         against="Beside the paper" if has_paper else "LDSU against the others",
         agreement=_agreement(summary, first, has_paper),
         figures="\n".join(_figure(figure, first) for figure in drawn),
         pictures=_pictures(pictures, missing),
         failures=_failures(summary),
-        # Neither "</script" nor "<!--<script" inside a text may change where the element ends.
+        # Escaped so that "</script" or "<!--<script" in a text cannot end the element.
         data=json.dumps(list(pictures), separators=(",", ":")).replace("<", "\\u003c"),
         css=_part("page.css"),
         js=_part("page.js"),
@@ -95,7 +95,7 @@ def _attributes(metric: str, selection: str, first: tuple[str, str]) -> str:
 
 
 def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str]) -> str:
-    """One table: a row for each data set and number of labels, a column a method."""
+    """One table: a row per data set and number of labels, a column per method."""
     table, methods = summary.table(metric, selection), summary.column_keys
     heads = ["data", "labels", *(method.key for method in methods)]
     head = "".join(
@@ -113,7 +113,7 @@ def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str
             f'<td class="labels" data-v="{labels}">{labels}</td>{cells}</tr>'
         )
     name = f"{METRIC_NAMES[metric]}, {selection}"
-    caption = f"{METRIC_NAMES[metric]} on the test half. {sentence_case(selection)}: {SELECTION_WORDS[selection]}."
+    caption = f"{METRIC_NAMES[metric]} on the test half. {sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
     return (
         f'<div {_attributes(metric, selection, first)}><p class="caption">{escape(caption)}</p>'
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table class="scores" aria-label="{name}">'
@@ -169,7 +169,7 @@ def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
 
 
 def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """A table whose first columns are texts and the others figures."""
+    """A table with `texts` columns of text followed by columns of numbers."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(
@@ -209,7 +209,7 @@ def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str
             )
         inner.append(f'<div class="columns">{"".join(columns)}</div>')
         hidden = "" if selection == first[1] else " hidden"
-        caption = f"{sentence_case(selection)}: {SELECTION_WORDS[selection]}."
+        caption = f"{sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
         parts.append(
             f'<div data-selection="{selection}"{hidden}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>'
         )
@@ -217,7 +217,7 @@ def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str
 
 
 def _first(drawn: Sequence[Figure]) -> dict[str, Figure]:
-    """The first figure of each title, less what stands behind the comma (the method)."""
+    """The first figure of each title without the part after the comma (the method)."""
     first: dict[str, Figure] = {}
     for figure in drawn:
         if figure.panels:
@@ -226,7 +226,7 @@ def _first(drawn: Sequence[Figure]) -> dict[str, Figure]:
 
 
 def _anchor(figure: Figure) -> str:
-    return "figure-" + "".join(sign if sign.isalnum() else "-" for sign in figure.key.lower())
+    return "figure-" + "".join(char if char.isalnum() else "-" for char in figure.key.lower())
 
 
 def _figure(figure: Figure, first: tuple[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Two-dimensional pictures of the features of the test half, with thumbnails of what each point is."""
+"""Two-dimensional plots of the features of the test half, with thumbnails of the points."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ldsu.bench.store import Store
 
 POINTS = 600  # shown
-FIT_ROWS = 2000  # fitted on: a picture should not take minutes
+FIT_ROWS = 2000  # used to fit: a picture should not take minutes
 SPRITE_BYTES = 90 * 1024
 SPRITE_COLUMNS = 25
-VERSION = 1  # of what is kept in the store: raise it to have pictures made anew
+VERSION = 1  # of the cached pictures: raise it to recompute them
 
 Progress = Callable[[str], None]
 
@@ -35,22 +35,22 @@ Progress = Callable[[str], None]
 def draw_pictures(summary: Summary, store: Store, progress: Progress) -> tuple[list[dict[str, Any]], list[str]]:
     """A picture for each data set: t-SNE of raw samples, of KPCA's and of LDSU's features.
 
-    Pictures are kept in the store and made anew only when the chosen parameters change. An experiment's
-    ``[figures]`` may name the data sets: ``pictures = ["umist"]``; an empty list is none.
+    Pictures are cached in the store and recomputed only when the selected parameters change. The table ``[figures]``
+    of an experiment may select the data sets: ``pictures = ["umist"]``; an empty list selects none.
 
     Parameters
     ----------
     summary : Summary
     store : Store
     progress : callable
-        Told what is being done.
+        Called with a description of the current step.
 
     Returns
     -------
     pictures : list of dict
         For the page's script: key, title, labels, classes, y, thumbnails or None, panels.
     missing : list of str
-        A sentence for each data set that has none.
+        A sentence for each data set without a picture.
     """
     found, missing = [], []
     wanted = summary.experiment.figures.get("pictures", [spec.key for spec in summary.experiment.data])
@@ -60,7 +60,7 @@ def draw_pictures(summary: Summary, store: Store, progress: Progress) -> tuple[l
         try:
             found.append(_picture(summary, store, spec, progress))
         except (ImportError, MemoryError, OSError, ValueError) as error:
-            missing.append(f"There is no picture of {spec.title}: {error}")
+            missing.append(f"No picture of {spec.title}: {error}")
     return found, missing
 
 
@@ -92,14 +92,14 @@ def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress)
     raw = "raw pixels" if picture["thumbnails"] else "raw features"
     panels = [{"name": raw, "caption": "as they are", **kept("raw samples", {}, source.raw)}]
     for method, setting in _methods(summary, spec, labels):
-        place = kept(method.key, {"setting": list(setting)}, partial(source.features, method, setting))
+        position = kept(method.key, {"setting": list(setting)}, partial(source.features, method, setting))
         values = ", ".join(f"{name} {short(value)}" for name, value in setting.values.items() if name != "C")
-        panels.append({"name": method.key, "caption": values, **place})
+        panels.append({"name": method.key, "caption": values, **position})
     return {**picture, "panels": panels}
 
 
 def _methods(summary: Summary, spec: DataSpec, labels: int) -> list[tuple[MethodSpec, Setting]]:
-    """KPCA and the better LDSU that gives features, each with the setting that the oracle chose."""
+    """KPCA and the best LDSU method with features, each with the setting selected by the oracle."""
     from ldsu.bench.families import FAMILIES
 
     chosen = {
@@ -159,7 +159,7 @@ class _Source:
 
 
 def embed(features: np.ndarray) -> dict[str, Any]:
-    """t-SNE of some points, in whole numbers from 0 to 999.
+    """t-SNE of some points, as integers from 0 to 999.
 
     Parameters
     ----------
@@ -167,31 +167,31 @@ def embed(features: np.ndarray) -> dict[str, Any]:
 
     Returns
     -------
-    place : dict
+    position : dict
         Lists ``x`` and ``y``.
     """
     n, r = features.shape
     unit = np.sqrt(np.mean(np.sum((features - features.mean(axis=0)) ** 2, axis=1)))
     start = "pca" if min(n, r) > 1 and unit > 0 else "random"
     model = TSNE(perplexity=min(30.0, (n - 1) / 3), init=start, max_iter=500, random_state=0)
-    # Its threads wait for each other at every step: for so few points one is faster, on a busy machine by far.
+    # One thread is faster for so few points: threads synchronize at every step.
     with threadpool_limits(1):
         plane = model.fit_transform(features / (unit or 1.0))
     low, high = plane.min(axis=0), plane.max(axis=0)
-    places = np.rint(500 + 999 * (plane - (low + high) / 2) / max(float((high - low).max()), 1e-12)).astype(int)
-    places = np.clip(places, 0, 999)
-    return {"x": places[:, 0].tolist(), "y": places[:, 1].tolist()}
+    positions = np.rint(500 + 999 * (plane - (low + high) / 2) / max(float((high - low).max()), 1e-12)).astype(int)
+    positions = np.clip(positions, 0, 999)
+    return {"x": positions[:, 0].tolist(), "y": positions[:, 1].tolist()}
 
 
 def sprite(images: np.ndarray, limit: int = SPRITE_BYTES) -> dict[str, Any]:
-    """Thumbnails side by side in one PNG of 16 greys, as a data address.
+    """Thumbnails in one PNG with 16 grey levels, as a data URL.
 
     Parameters
     ----------
     images : ndarray of shape (n, height, width)
-        Each is stretched to its own range.
+        Each is scaled to its own range.
     limit : int
-        Bytes; thumbnails shrink until they fit.
+        Maximum bytes; thumbnails are shrunk until they fit.
 
     Returns
     -------
@@ -202,13 +202,13 @@ def sprite(images: np.ndarray, limit: int = SPRITE_BYTES) -> dict[str, Any]:
         from PIL import Image
     except ImportError as error:
         raise ImportError("Thumbnails need Pillow. Install it with: pip install 'ldsu[report]'") from error
-    n, tall, wide = images.shape
+    n, image_height, image_width = images.shape
     low = images.min(axis=(1, 2), keepdims=True)
     span = np.maximum(images.max(axis=(1, 2), keepdims=True) - low, 1e-12)
     grey = np.rint(255 * (images - low) / span).astype(np.uint8)
     for side in (32, 28, 24, 20, 16, 14, 12, 10, 8):
-        shrink = min(1.0, side / max(tall, wide))
-        width, height = max(1, round(wide * shrink)), max(1, round(tall * shrink))
+        shrink = min(1.0, side / max(image_height, image_width))
+        width, height = max(1, round(image_width * shrink)), max(1, round(image_height * shrink))
         sheet = np.zeros((-(-n // SPRITE_COLUMNS) * height, SPRITE_COLUMNS * width), dtype=np.uint8)
         for i, image in enumerate(grey):
             top, left = i // SPRITE_COLUMNS * height, i % SPRITE_COLUMNS * width

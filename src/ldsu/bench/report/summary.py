@@ -1,4 +1,4 @@
-"""What a report says, before it is written in any format."""
+"""The content of a report, independent of the format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SELECTIONS = {"oracle": oracle, "honest": honest}
 METRICS = ("map", "accuracy")
 METRIC_NAMES = {"map": "MAP", "accuracy": "Accuracy"}
-MAX_FAILURES = 30  # listed one by one
+MAX_FAILURES = 30  # maximum number listed
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Entry:
     mean, std : float
         Of the metric over the splits.
     paper : PaperScore or None
-        The paper's figure; MAP only.
+        The paper's score; MAP only.
     p_paper : float
-        Of Welch's test against it.
+        p-value of Welch's test against it.
     best : bool
-        Whether no method of the row has a higher mean.
+        Whether it has the highest mean of the row.
     p_best : float
-        Of the paired test against the best of the row, corrected for the number of methods; NaN for the best itself.
+        p-value of the paired test against the best of the row, corrected for the number of methods; NaN for the best.
     stand_in : bool
-        Whether the data only stand in for the paper's.
+        Whether the data are a substitute for the paper's.
     """
 
     choice: Choice
@@ -66,12 +66,12 @@ class Entry:
 
     @property
     def difference(self) -> float:
-        """Ours minus the paper's; NaN without one."""
+        """Our mean minus the paper's; NaN if it has none."""
         return self.mean - self.paper.mean if self.paper else math.nan
 
     @property
     def against_paper(self) -> str:
-        """Verdict of the test against the paper's figure; empty where there is none on the same data."""
+        """Verdict of the test against the paper's score; empty if it has none on the same data."""
         return verdict(self.difference, self.p_paper) if self.paper and not self.stand_in else ""
 
     @property
@@ -82,21 +82,21 @@ class Entry:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How one method stands against the paper, over the cells that both have."""
+    """Comparison of one method with the paper over the common cells."""
 
     method: MethodSpec
-    same: bool  # the paper's own algorithm, not a variant
+    same: bool  # the paper's algorithm, not a variant
     cells: list[tuple[DataSpec, int, Entry]]
 
     @property
     def within(self) -> int:
         """Cells where the means differ by at most the tolerance."""
-        # Differences of three-digit figures: the last bits must not decide.
+        # Differences of numbers with three digits: ignore rounding errors.
         return sum(abs(entry.difference) <= TOLERANCE + 1e-9 for _, _, entry in self.cells)
 
     @property
     def mean_difference(self) -> float:
-        """Mean of ours minus the paper's."""
+        """Mean difference to the paper."""
         return sum(entry.difference for _, _, entry in self.cells) / len(self.cells)
 
     def count(self, answer: str) -> int:
@@ -105,7 +105,7 @@ class Agreement:
 
 
 class Summary:
-    """All that a report says about an experiment.
+    """The content of the report of an experiment.
 
     Parameters
     ----------
@@ -131,13 +131,13 @@ class Summary:
         self.runs = store.runs()
         self.costs = [cost for cost in store.costs() if cost["data"] in self.data and cost["method"] in self.methods]
         self.planned = sum(count_cells(experiment, task) for task in split_tasks(experiment))
-        # Bound here and not on the class, so that the cache goes when the summary goes.
+        # Cached per instance, so that the cache is freed with the summary.
         self.table = cache(self._table)
 
     def _read(self, store: Store) -> Iterator[Mapping[str, Any]]:
-        """The rows that belong to the experiment as it stands now, counted as they pass.
+        """Yield and count the rows that belong to the current experiment.
 
-        A store may hold more: of a grid that was larger once, or merged from elsewhere.
+        A store may hold others: of an earlier grid, or merged from another store.
         """
         settings = {
             (spec.key, labels, method.key): {canonical(s) for s in method.settings(labels, spec.key)}
@@ -153,9 +153,11 @@ class Summary:
         }
         penalties = {0.0, *self.experiment.C}
         for row in store.rows():
-            asked = settings if row["fold"] < 0 else honest_settings
-            belongs = asked.get((row["data"], row["labels"], row["method"]), ())
-            known = row["params"] in belongs and row["C"] in penalties and row["split"] < self.experiment.repetitions
+            required = settings if row["fold"] < 0 else honest_settings
+            known_settings = required.get((row["data"], row["labels"], row["method"]), ())
+            known = (
+                row["params"] in known_settings and row["C"] in penalties and row["split"] < self.experiment.repetitions
+            )
             if not known:
                 continue
             self.done += 1
@@ -186,7 +188,7 @@ class Summary:
         chosen = {method: self.choices[key] for method, key in keys.items() if key in self.choices}
         if not chosen:
             return {}
-        # A method with fewer splits than others may be lucky in them: it is not the best of the row.
+        # A method with fewer splits than others is not eligible: its mean is not comparable.
         most = max(len(choice.splits) for choice in chosen.values())
         best = max(
             (method for method, choice in chosen.items() if len(choice.splits) == most),
@@ -209,7 +211,7 @@ class Summary:
 
     @property
     def paper_data(self) -> list[DataSpec]:
-        """The data set that is compared with each of the paper's: the first the experiment names for it."""
+        """The data set compared with each data set of the paper: the first in the experiment."""
         first: dict[str, DataSpec] = {}
         for spec in self.experiment.data:
             if spec.paper is not None and not spec.stand_in:
@@ -217,7 +219,7 @@ class Summary:
         return list(first.values())
 
     def agreement(self, selection: str) -> list[Agreement]:
-        """For each method that the paper has, its cells beside the paper's."""
+        """Comparison with the paper for each method of the paper."""
         table = self.table("map", selection)
         found = []
         for method in self.column_keys:
@@ -232,7 +234,7 @@ class Summary:
         return found
 
     def image_cells(self, selection: str) -> list[tuple[str, int, int]]:
-        """For each LDSU, and for the better of them: its name, image cells at or above the paper's LDSU, and all."""
+        """For each LDSU method and the best of them: name, image cells at or above the paper's LDSU, image cells."""
         at_or_above: dict[str, set[tuple[str, int]]] = {}
         compared: dict[str, int] = {}
         for agreement in self.agreement(selection):
@@ -244,36 +246,36 @@ class Summary:
         if not compared:
             return []
         counts = [(name, len(cells), compared[name]) for name, cells in at_or_above.items()]
-        # To take the better filter of a cell is a choice by test labels: the oracle's to make.
+        # Selecting the better filter per cell uses test labels: only for the oracle.
         if len(at_or_above) > 1 and selection == "oracle":
             counts.append(("the better of these", len(set().union(*at_or_above.values())), max(compared.values())))
         return counts
 
     def duels(self, selection: str, metric: str = "map") -> list[tuple[str, str, dict[str, int]]]:
-        """For each LDSU against each other method: in how many rows it is ahead, behind, or not clearly either."""
+        """For each LDSU method and each other method: number of rows ahead, without clear difference, behind."""
         found = []
         for ours in (method for method in self.column_keys if is_ldsu(method.family)):
             others = [method.key for method in self.column_keys if method.key != ours.key]
             counts = {other: {"ahead": 0, "no clear difference": 0, "behind": 0} for other in others}
             for row in self.table(metric, selection).values():
                 rivals = [other for other in others if other in row and ours.key in row]
-                mine = {other: (row[ours.key], row[other]) for other in rivals}
-                tested = holm([paired_test(a.choice, b.choice, metric) for a, b in mine.values()])
-                for (other, (a, b)), p in zip(mine.items(), tested, strict=True):
+                pairs = {other: (row[ours.key], row[other]) for other in rivals}
+                tested = holm([paired_test(a.choice, b.choice, metric) for a, b in pairs.values()])
+                for (other, (a, b)), p in zip(pairs.items(), tested, strict=True):
                     counts[other][verdict(a.mean - b.mean, p)] += 1
             found += [(ours.key, other, answers) for other, answers in counts.items() if sum(answers.values())]
         return found
 
     def warnings(self) -> list[str]:
-        """Sentences on what is missing."""
-        said = []
+        """Warnings about missing results."""
+        sentences = []
         if self.planned and self.done < self.planned:
-            said.append(
+            sentences.append(
                 f"The run is not finished: {self.done:,} of {self.planned:,} cells are there. "
                 "Oracle means stand for the splits that have every setting so far."
             )
         if self.failed:
-            said.append(f"{self.failed:,} of {self.done:,} cells failed; their settings are left out.")
+            sentences.append(f"{self.failed:,} of {self.done:,} cells failed; their settings are left out.")
         short = sorted(
             {
                 f"{self.data[choice.data].title} {choice.labels} {choice.method}"
@@ -283,7 +285,7 @@ class Summary:
         )
         if short:
             shown = ", ".join(short[:6]) + (f" and {len(short) - 6} more" if len(short) > 6 else "")
-            said.append(f"Fewer than {self.experiment.repetitions} repetitions have a score for: {shown}.")
+            sentences.append(f"Fewer than {self.experiment.repetitions} repetitions have a score for: {shown}.")
         if not self.choices:
-            said.append("There is no result yet: run the experiment first.")
-        return said
+            sentences.append("There is no result yet: run the experiment first.")
+        return sentences

@@ -1,7 +1,6 @@
-"""Small charts as SVG text: lines, heat maps, bars. Colours come from the page's style sheet.
+"""Small charts as SVG text: lines, heat maps, bars. Colors come from the page's style sheet.
 
-Every mark carries its row and column (series and position) and a text for the page's tooltip, so that the page's script
-can move among them by keyboard.
+Every mark has its row and column (series and position), for keyboard navigation, and the text of its tooltip.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from html import escape
 from typing import Any, NamedTuple
 
 WIDTH, HEIGHT = 420, 280
-LINE = 12.5  # least distance of two labels
+LINE = 12.5  # minimum distance of two labels
 
 
 class Point(NamedTuple):
-    """A mark: its place, its half-height of uncertainty (NaN for none), and what the tooltip says."""
+    """A mark: position, half-height of the error bar (NaN for none), and tooltip."""
 
     x: float
     y: float
@@ -34,7 +33,7 @@ class Series(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar in parts: label, (style class, length) of each part, the figure behind it, and the tooltip."""
+    """A stacked bar: label, (style class, length) of each part, text behind it, and tooltip."""
 
     label: str
     parts: Sequence[tuple[str, float]]
@@ -43,7 +42,7 @@ class Bar(NamedTuple):
 
 
 class Axis:
-    """Maps values to pixels, evenly or by their logarithm. On a logarithmic axis 0 stands one step left of the rest."""
+    """Maps values to pixels on a linear or logarithmic scale. On a logarithmic axis 0 is one step left of the rest."""
 
     def __init__(self, values: Sequence[float], low: float, high: float, *, log: bool = False) -> None:
         self.log = log
@@ -62,7 +61,7 @@ class Axis:
         return math.log10(value) if value > 0 else self.zero
 
     def __call__(self, value: float) -> float:
-        """Pixels of a value."""
+        """Pixel position of a value."""
         span = self.most - self.least
         share = (self._position(value) - self.least) / span if span else 0.5
         return self.low + share * (self.high - self.low)
@@ -85,7 +84,7 @@ def ticks(low: float, high: float, count: int = 6) -> list[float]:
 
 
 def short(value: Any) -> str:
-    """A value of a parameter as an axis or a table shows it."""
+    """Format a parameter value for an axis or a table."""
     if value is None:
         return "all"
     return f"{value:g}" if isinstance(value, int | float) else str(value)
@@ -107,7 +106,7 @@ def line_chart(
     Parameters
     ----------
     title, description : str
-        What the chart shows, for the eye and for a screen reader.
+        Visible title, and description for screen readers.
     series : sequence of Series
     x_label, y_label : str
     log : bool, default=False
@@ -121,7 +120,7 @@ def line_chart(
     -------
     svg : str
     """
-    points = [point for one in series for point in one.points]
+    points = [point for line in series for point in line.points]
     xs = sorted({point.x for point in points})
     least, most = min(point.y for point in points), max(point.y for point in points)
     margin = max(0.05 * (most - least), 0.005)
@@ -146,26 +145,26 @@ def line_chart(
         parts.append(f'<path class="rule" d="M{x_axis(x):.1f} {bottom}v4"/>')
     parts.append(_text((left + right) / 2, HEIGHT - 8, x_label, "middle axis"))
     ends = []
-    for row, one in enumerate(series):
-        at = [(x_axis(point.x), y_axis(point.y)) for point in one.points]
+    for row, line in enumerate(series):
+        at = [(x_axis(point.x), y_axis(point.y)) for point in line.points]
         marks = []
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in at)
-        marks.append(f'<path class="line{" dashed" if one.dashed else ""}" d="{path}"/>')
-        for column, (point, (x, y)) in enumerate(zip(one.points, at, strict=True)):
+        marks.append(f'<path class="line{" dashed" if line.dashed else ""}" d="{path}"/>')
+        for column, (point, (x, y)) in enumerate(zip(line.points, at, strict=True)):
             if math.isfinite(point.spread):
                 low, high = y_axis(max(point.y - point.spread, least)), y_axis(min(point.y + point.spread, most))
                 marks.append(f'<path class="spread" d="M{x:.1f} {low:.1f}V{high:.1f}"/>')
-            marks.append(f'<path class="mark" {_shape(x, y, one.style)} {_focus(row, column, point.tip)}/>')
-        parts.append(f'<g class="{one.style}{" hollow" if one.dashed else ""}">{"".join(marks)}</g>')
-        if one.name:
-            ends.append((at[-1], one))
+            marks.append(f'<path class="mark" {_shape(x, y, line.style)} {_focus(row, column, point.tip)}/>')
+        parts.append(f'<g class="{line.style}{" hollow" if line.dashed else ""}">{"".join(marks)}</g>')
+        if line.name:
+            ends.append((at[-1], line))
     heights = spread_out([y for (_, y), _ in ends], LINE, top, bottom)
-    for ((x, y), one), height in zip(ends, heights, strict=True):
+    for ((x, y), line), height in zip(ends, heights, strict=True):
         parts.append(
-            f'<g class="{one.style} name{" hollow" if one.dashed else ""}"><path class="leader" '
+            f'<g class="{line.style} name{" hollow" if line.dashed else ""}"><path class="leader" '
             f'd="M{x + 5:.1f} {y:.1f}L{right + 8} {height:.1f}"/>'
-            f'<path class="mark" {_shape(right + 13, height, one.style)}/>'
-            f"{_text(right + 20, height + 4, one.name)}</g>"
+            f'<path class="mark" {_shape(right + 13, height, line.style)}/>'
+            f"{_text(right + 20, height + 4, line.name)}</g>"
         )
     return _svg(WIDTH, HEIGHT, title, description, parts)
 
@@ -180,7 +179,7 @@ def heat_map(
     column_label: str,
     description: str,
 ) -> str:
-    """A grid of figures, the larger the darker; NaN is left empty.
+    """A grid of values, larger is darker; NaN cells are empty.
 
     Parameters
     ----------
@@ -256,8 +255,8 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str, description: str) -
     return _svg(WIDTH, height, title, description, parts)
 
 
-def spread_out(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move places apart to at least `gap`, as little as need be, within [low, high] as far as they fit.
+def spread_out(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move positions apart to a distance of at least `gap`, as little as possible, within [low, high] if they fit.
 
     Examples
     --------
@@ -265,23 +264,23 @@ def spread_out(places: Sequence[float], gap: float, low: float, high: float) -> 
     >>> spread_out([5.0, 5.0, 50.0], 10.0, 0.0, 100.0)
     [0.0, 10.0, 50.0]
     """
-    order = sorted(range(len(places)), key=places.__getitem__)
-    blocks: list[tuple[float, list[int]]] = []  # centre of a run of touching labels, and their indices
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    blocks: list[tuple[float, list[int]]] = []  # center of a run of touching labels, and their indices
     for index in order:
-        centre, members = places[index], [index]
+        center, members = positions[index], [index]
         while True:
             half = gap * (len(members) - 1) / 2
-            centre = min(max(centre, low + half), max(high - half, low + half))
-            if not blocks or centre - half - (blocks[-1][0] + gap * (len(blocks[-1][1]) - 1) / 2) >= gap:
+            center = min(max(center, low + half), max(high - half, low + half))
+            if not blocks or center - half - (blocks[-1][0] + gap * (len(blocks[-1][1]) - 1) / 2) >= gap:
                 break
             _, before = blocks.pop()
             members = before + members
-            centre = sum(places[i] for i in members) / len(members)
-        blocks.append((centre, members))
-    result = [0.0] * len(places)
-    for centre, members in blocks:
+            center = sum(positions[i] for i in members) / len(members)
+        blocks.append((center, members))
+    result = [0.0] * len(positions)
+    for center, members in blocks:
         for position, index in enumerate(members):
-            result[index] = centre + gap * (position - (len(members) - 1) / 2)
+            result[index] = center + gap * (position - (len(members) - 1) / 2)
     return result
 
 
@@ -295,13 +294,13 @@ SHAPES = (
 
 
 def _shape(x: float, y: float, style: str) -> str:
-    """Place and outline of a mark: the number of the style decides, so that a line keeps its shape everywhere."""
-    number = int("".join(sign for sign in style if sign.isdigit()) or 1)
+    """Position and outline of a mark; the shape depends on the number of the style, as in other charts."""
+    number = int("".join(char for char in style if char.isdigit()) or 1)
     return f'transform="translate({x:.1f} {y:.1f})" d="{SHAPES[(number - 1) % len(SHAPES)]}"'
 
 
 def _focus(row: int, column: int, tip: str) -> str:
-    # The page's script gives each mark its role and name, and makes one a tab stop: thousands of marks stay short.
+    # The page's script adds role, name and tab stop, which keeps thousands of marks short.
     return f'data-r="{row}" data-c="{column}" data-tip="{escape(tip)}"'
 
 

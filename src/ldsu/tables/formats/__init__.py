@@ -1,4 +1,4 @@
-"""Readers of users' files, a module for each family of formats, and what their files begin with."""
+"""Readers, one module per family of formats, and the magic bytes of the formats."""
 
 READABLE = (
     "CSV, TSV and other separated text (.csv, .tsv, .txt; also .gz, .bz2, .xz), Parquet, Feather and Arrow, Excel's "

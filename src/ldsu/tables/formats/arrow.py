@@ -12,21 +12,21 @@ from ldsu.tables.table import Table, TableError, import_extra, readable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Bytes held at the peak for each byte of a file's content (measured: benchmarks/readers.py).
+# Peak memory per byte of file content (measured: benchmarks/readers.py).
 ARROW_FACTOR = 5
-# Parquet can say more with a byte, but no table of real values comes near this.
+# Maximum compression ratio: Parquet can exceed it, but no table of real values comes near it.
 PARQUET_LIMIT = 2**16
 
 
 def read_parquet(path: Path) -> Table:
-    """Read a Parquet file, unless it claims to hold more than its bytes can."""
+    """Read a Parquet file; refuse implausible sizes."""
     parquet = import_extra("pyarrow.parquet")
     with readable(path, "a Parquet file"):
         metadata = parquet.read_metadata(path)
         groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
         claimed = max(sum(group.total_byte_size for group in groups), metadata.num_rows * metadata.num_columns * 8)
         if claimed > PARQUET_LIMIT * path.stat().st_size:
-            raise ValueError(f"it claims to hold {claimed:,} bytes")
+            raise ValueError(f"it claims to contain {claimed:,} bytes")
     require(path, ARROW_FACTOR * claimed)
     with readable(path, "a Parquet file"), parquet.ParquetFile(path, page_checksum_verification=True) as file:
         frame = file.read()
@@ -35,7 +35,7 @@ def read_parquet(path: Path) -> Table:
 
 
 def read_arrow(path: Path) -> Table:
-    """Read an Arrow file (Feather is one), batch by batch, as compressed ones do not say how large they will be."""
+    """Read an Arrow or Feather file batch by batch, since compressed files do not store their uncompressed size."""
     with readable(path, "an Arrow file"):
         ipc = import_extra("pyarrow.ipc")
         reader = ipc.open_file(path.read_bytes())
@@ -59,7 +59,7 @@ def _from_batches(path: Path, schema: Any, batches: Iterator[Any]) -> Table:
             batch = next(batches, None)
             if batch is None:
                 break
-            # Offsets that point outside of their buffers are not noticed before they are followed.
+            # Offsets outside of their buffers are not detected before they are used.
             batch.validate(full=True)
         found.append(batch)
     with readable(path, "an Arrow file"):
@@ -68,7 +68,7 @@ def _from_batches(path: Path, schema: Any, batches: Iterator[Any]) -> Table:
 
 
 def _typed(path: Path, frame: pa.Table) -> Table:
-    """Keep columns of plain values: dictionaries decoded, kinds of text made one, the others left out with a note."""
+    """Keep columns of plain values: decode dictionaries, unify text types, and drop other columns with a note."""
     pa, compute, types = import_extra("pyarrow"), import_extra("pyarrow.compute"), import_extra("pyarrow.types")
     notes: list[str] = []
     columns: dict[str, Any] = {}
@@ -84,16 +84,16 @@ def _typed(path: Path, frame: pa.Table) -> Table:
                 column = column.cast(pa.string())
             elif types.is_float16(kind):
                 column = column.cast(pa.float32())
-            if name.startswith("__index_level_"):  # pandas writes the index of its rows so
-                skipped.append(f"{name!r} (the rows' index)")
+            if name.startswith("__index_level_"):  # row index of pandas
+                skipped.append(f"{name!r} (the row index)")
             elif types.is_primitive(column.type) or types.is_string(column.type) or types.is_decimal(column.type):
                 columns[name] = column
             else:
                 skipped.append(f"{name!r} ({column.type})")
     if skipped:
-        notes.append(f"Columns left out, as they hold neither numbers nor text: {', '.join(skipped)}.")
+        notes.append(f"Dropped columns that are neither numbers nor text: {', '.join(skipped)}.")
     if not columns:
-        raise TableError(f"{path.name} has no column of numbers or text. Give a file with a column for each feature.")
+        raise TableError(f"{path.name} has no column of numbers or text. Use a file with one column per feature.")
     if frame.num_rows == 0:
-        raise TableError(f"{path.name} has columns, but no rows. Give a file with a row for each sample.")
+        raise TableError(f"{path.name} has columns, but no rows. Use a file with one row per sample.")
     return Table(path, frame=pa.table(columns), notes=tuple(notes))

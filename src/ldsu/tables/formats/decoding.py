@@ -1,4 +1,4 @@
-"""Text files, packed or not and in any of the usual encodings -> UTF-8, for the readers of text."""
+"""Decompress text files and convert their encoding to UTF-8."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COMPRESSED: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
     (b"BZh", bz2.open),
     (b"\xfd7zXZ\x00", lzma.open),
 )
-# Bytes held at the peak for each byte of a file's content (measured: benchmarks/readers.py).
+# Peak memory per byte of file content (measured: benchmarks/readers.py).
 TEXT_FACTOR = 8
 CHUNK = 2**24
-# So much of the beginning tells what a file is.
+# Length of the beginning of a file from which its format is detected.
 SAMPLE_CHARACTERS = 2**18
 UTF16_MARKS, UTF8_MARK = (b"\xff\xfe", b"\xfe\xff"), b"\xef\xbb\xbf"
 CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
@@ -35,20 +35,20 @@ def read_text(path: Path) -> tuple[bytes, list[str]]:
     if data.startswith(UTF16_MARKS):
         with readable(path, "UTF-16 text", "Save it as UTF-8."):
             data = data.decode("utf-16").encode()
-        return _without_nul(path, data), ["Read as UTF-16, which its first bytes say."]
+        return _without_nul(path, data), ["Read as UTF-16, according to its byte order mark."]
     data = _without_nul(path, data.removeprefix(UTF8_MARK))
     if data.isascii() or _is_utf8(data):
         return data, []
     if CONTROL.search(data, 0, SAMPLE_CHARACTERS):
-        raise TableError(f"{path.name} is not text, but binary. These can be read: {READABLE}.")
+        raise TableError(f"{path.name} is binary, not text. Supported: {READABLE}.")
     try:
         return data.decode("cp1252").encode(), ["Read as Windows-1252, because it is not UTF-8."]
-    except UnicodeDecodeError:  # five bytes mean nothing there
+    except UnicodeDecodeError:  # five bytes are undefined in Windows-1252
         return data.decode("latin-1").encode(), ["Read as latin-1, because it is not UTF-8."]
 
 
 def _unpacked(path: Path) -> bytes:
-    """The bytes of a file, decompressed; stops before they fill the memory."""
+    """The decompressed bytes of a file; raises an error before they exceed the memory."""
     with readable(path, "a file"):
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -71,9 +71,9 @@ def _unpacked(path: Path) -> bytes:
             require(path, TEXT_FACTOR * CHUNK + (TEXT_FACTOR - 1) * sum(map(len, chunks)))
     data = b"".join(chunks)
     if not data:
-        raise TableError(f"{path.name} is empty. Give a file with a row for each sample.")
+        raise TableError(f"{path.name} is empty. Use a file with one row per sample.")
     if any(data.startswith(magic) for magic, _ in (*MAGIC, *COMPRESSED)):
-        raise TableError(f"{path.name} holds a compressed binary file. Unpack it, and give what it holds.")
+        raise TableError(f"{path.name} contains a compressed binary file. Unpack it, and use its content.")
     return data
 
 
@@ -82,14 +82,14 @@ def _without_nul(path: Path, data: bytes) -> bytes:
     if place >= 0:
         line = data.count(b"\n", 0, place) + 1
         raise TableError(
-            f"{path.name}, line {line} holds a NUL byte, which text does not: the file is binary, damaged, or UTF-16 "
-            "without its mark. Save it as UTF-8."
+            f"{path.name}, line {line} contains a NUL byte: the file is binary, damaged, or UTF-16 without a BOM. "
+            "Save it as UTF-8."
         )
     return data
 
 
 def _is_utf8(data: bytes) -> bool:
-    """Whether bytes are UTF-8, without a copy of all of them as text."""
+    """Whether bytes are UTF-8, without decoding all of them at once."""
     try:
         for _ in io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="\n"):
             pass

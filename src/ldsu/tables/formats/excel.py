@@ -1,4 +1,4 @@
-"""Excel workbooks (.xlsx) -> the first sheet, as columns of text like those of a CSV file."""
+"""Excel workbooks (.xlsx) -> the first sheet as text columns, like a CSV file."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ldsu.tables.formats.separated import read_separated
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 WORKBOOK = "xl/workbook.xml"
-# Rows of a sheet at most; a file that numbers its rows beyond would be filled up with empty ones for ever.
-MOST_ROWS = 2**20
-# Bytes held at the peak for each byte of XML (measured): of sheets and texts, which openpyxl streams, and of styles and
-# the like, which become objects. Some parts it does not read.
+# Maximum number of rows of a sheet; larger row numbers in a file would be padded with empty rows endlessly.
+MAX_ROWS = 2**20
+# Peak memory per byte of XML (measured): of sheets and texts, which openpyxl streams, and of styles and other parts,
+# which become objects. Some parts are not read.
 STREAMED, STREAMED_FACTOR, WHOLE_FACTOR = ("xl/worksheets/", "xl/sharedStrings"), 12, 150
 UNREAD = ("xl/media/", "xl/drawings/", "xl/charts/", "xl/pivotCache/")
-# Bytes of a cell with the text that is made of it.
+# Bytes of a cell and its text.
 CELL_BYTES = 128
 CHUNK = 2**26
 ERRORS = ("#N/A", "#VALUE!", "#DIV/0!", "#REF!", "#NAME?", "#NUM!", "#NULL!")
 
 
 def is_workbook(path: Path) -> bool:
-    """Whether a file is a zip archive that holds a workbook."""
+    """Whether a file is a zip archive with a workbook."""
     try:
         with zipfile.ZipFile(path) as archive:
             return WORKBOOK in archive.namelist()
@@ -40,7 +40,7 @@ def is_workbook(path: Path) -> bool:
 
 
 def read_excel(path: Path) -> Table:
-    """Read the first sheet of a workbook: formulas by the values saved with them, dates as dates, errors as missing."""
+    """Read the first sheet of a workbook: cached values of formulas, dates as dates, errors as missing."""
     openpyxl = import_extra("openpyxl")
     _require_parts(path)
     notes = []
@@ -48,14 +48,14 @@ def read_excel(path: Path) -> Table:
         with readable(path, "an Excel file"):
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             if not workbook.worksheets:
-                raise TableError(f"{path.name} has no sheet with cells. Give a file with a row for each sample.")
+                raise TableError(f"{path.name} has no sheet with cells. Use a file with one row per sample.")
             sheet = workbook.worksheets[0]
-            sheet.reset_dimensions()  # what the file says of them may be wrong
+            sheet.reset_dimensions()  # the dimensions in the file may be wrong
             if len(workbook.sheetnames) > 1:
                 notes.append(f"Read the first of {len(workbook.sheetnames)} sheets, {sheet.title!r}.")
-        numbers, rows = _rows(path, sheet.iter_rows(max_row=MOST_ROWS, values_only=True))
+        numbers, rows = _rows(path, sheet.iter_rows(max_row=MAX_ROWS, values_only=True))
     if not rows:
-        raise TableError(f"{path.name} has an empty first sheet. Give a file with a row for each sample.")
+        raise TableError(f"{path.name} has an empty first sheet. Use a file with one row per sample.")
     width = max(map(len, rows))
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([*row, *[""] * (width - len(row))] for row in rows)
@@ -67,7 +67,7 @@ def read_excel(path: Path) -> Table:
 
 
 def read_ole(path: Path) -> Table:
-    """Refuse workbooks of older versions, and encrypted ones, which are in the same container."""
+    """Raise an error for old and for encrypted workbooks, which have the same container format."""
     raise TableError(
         f"{path.name} is in the old Office format (.xls) or protected by a password. Save its sheet as .xlsx without a "
         "password, or as CSV."
@@ -75,11 +75,11 @@ def read_ole(path: Path) -> Table:
 
 
 def _require_parts(path: Path) -> None:
-    """Refuse parts that claim more than their bytes can hold, and ask for the memory to parse them."""
+    """Raise an error for parts of implausible size, and check the memory to parse them."""
     with readable(path, "an Excel file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if WORKBOOK not in [member.filename for member in members]:
-            raise TableError(f"{path.name} holds no Excel workbook of this format. Save its sheet as CSV or .xlsx.")
+            raise TableError(f"{path.name} contains no Excel workbook of this format. Save its sheet as CSV or .xlsx.")
         for member in members:
             if member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
                 raise ValueError(
@@ -95,11 +95,11 @@ def _factor(name: str) -> int:
 
 
 def _rows(path: Path, cells: Iterator[Sequence[Any]]) -> tuple[list[int], list[list[str]]]:
-    """Numbers and texts of the rows that are not empty, without empty cells at their ends."""
+    """Numbers and texts of the non-empty rows, without trailing empty cells."""
     numbers: list[int] = []
     rows: list[list[str]] = []
     held, checked = 0, 0
-    for number in range(1, MOST_ROWS + 1):
+    for number in range(1, MAX_ROWS + 1):
         with readable(path, "an Excel file"):
             row = next(cells, None)
         if row is None:
@@ -118,7 +118,7 @@ def _rows(path: Path, cells: Iterator[Sequence[Any]]) -> tuple[list[int], list[l
 
 
 def _text(value: Any) -> str:
-    """A cell as a CSV file has it.
+    """A cell as text of a CSV file.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""LIBSVM (svmlight) text, lines of a label and of pairs index:value -> a sparse matrix and its labels."""
+"""LIBSVM (svmlight) text, lines of a label and index:value pairs -> a sparse matrix and its labels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ldsu.tables.formats.limits import require
 from ldsu.tables.formats.matrices import as_columns
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
-# Bytes held at the peak for each byte of a file's content (measured: benchmarks/readers.py).
+# Peak memory per byte of file content (measured: benchmarks/readers.py).
 LIBSVM_FACTOR = 8
-LARGEST_INDEX = 2**31 - 2
+MAX_INDEX = 2**31 - 2
 LIBSVM_NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 LIBSVM_LINE = re.compile(
     rf"\s*{LIBSVM_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:({LIBSVM_NUMBER}|nan|inf))*\s*", re.IGNORECASE
@@ -25,7 +25,7 @@ LIBSVM_LINES, LIBSVM_HEAD = 5, 2**12
 
 
 def is_libsvm(data: bytes) -> bool:
-    """Whether the first lines are a label and pairs of index and value.
+    """Whether the first lines are a label and index:value pairs.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def is_libsvm(data: bytes) -> bool:
     (True, False, False)
     """
     head = data[:LIBSVM_HEAD]
-    if len(head) == LIBSVM_HEAD:  # cut off within a line, and perhaps within a pair
+    if len(head) == LIBSVM_HEAD:  # truncated within a line, and perhaps within a pair
         head = head[: max(head.rfind(b"\n"), head.rfind(b" "), 0)]
     lines = [line for line in _libsvm_lines(head) if line.strip()][:LIBSVM_LINES]
     return any(":" in line for line in lines) and all(LIBSVM_LINE.fullmatch(line) for line in lines)
@@ -47,10 +47,10 @@ def _libsvm_lines(data: bytes) -> Iterator[str]:
 def read_libsvm(
     path: Path, data: bytes, notes: list[str], first_index: int | None = None, n_columns: int | None = None
 ) -> Table:
-    """Read lines of a label and of pairs index:value, as a sparse matrix and the column "label".
+    """Read lines of a label and index:value pairs as a sparse matrix and the column "label".
 
-    `first_index` and `n_columns` are those of the file that a model was fitted to. Without them an index 0 somewhere
-    says that the first column is 0, and the largest index how many there are.
+    `first_index` and `n_columns` are those of the file that a model was fitted to. By default, the first index is 0 if
+    an index 0 occurs, else 1, and the largest index defines the number of columns.
     """
     from sklearn.datasets import load_svmlight_file
 
@@ -59,20 +59,20 @@ def read_libsvm(
     try:
         matrix, y = load_svmlight_file(io.BytesIO(data), zero_based=True)
     except Exception:
-        _refuse_wrong_pair(path, data)
+        _raise_invalid_pair(path, data)
         with readable(path, "LIBSVM text"):
             raise
     if matrix.shape[0] == 0:
-        raise TableError(f"{path.name} has no rows. Give a file with a line for each sample.")
+        raise TableError(f"{path.name} has no rows. Use a file with one line per sample.")
     if matrix.nnz == 0:
-        raise TableError(f"{path.name} has labels, but no pair of index and value in any line.")
+        raise TableError(f"{path.name} has labels, but no index:value pair in any line.")
     lowest = int(matrix.indices.min())
     if first_index is None:
         first_index = min(lowest, 1)
-        notes.append(f"The indices of its columns start at {first_index}.")
+        notes.append(f"Column indices start at {first_index}.")
     elif lowest < first_index:
         raise TableError(
-            f"{path.name} has an index {lowest}, but the model was fitted to indices from {first_index} on."
+            f"{path.name} has an index {lowest}, but the model was fitted to indices starting at {first_index}."
         )
     matrix = matrix[:, first_index:]
     n = matrix.shape[0]
@@ -92,19 +92,19 @@ def read_libsvm(
     )
 
 
-def _refuse_wrong_pair(path: Path, data: bytes) -> None:
-    """Raise an error that names the first line that is not a label and pairs in the order of their indices."""
+def _raise_invalid_pair(path: Path, data: bytes) -> None:
+    """Raise an error that names the first line that is not a label and pairs sorted by index."""
     for number, line in enumerate(_libsvm_lines(data), 1):
         label, *pairs = line.split() or ["0"]
         place = f"{path.name}, line {number}"
         if LIBSVM_LINE.fullmatch(label) is None:
-            raise TableError(f"{place}: {label[:40]!r} is not a number. Begin each line with one number for its label.")
+            raise TableError(f"{place}: {label[:40]!r} is not a number. Start each line with a number as its label.")
         for pair in pairs:
             if LIBSVM_LINE.fullmatch(f"0 {pair}") is None:
-                raise TableError(f"{place}: {pair[:40]!r} is not a pair index:value. Write pairs such as 3:0.5.")
+                raise TableError(f"{place}: {pair[:40]!r} is not an index:value pair. Write pairs such as 3:0.5.")
         indices = [int(pair.partition(":")[0]) for pair in pairs if not pair.startswith("qid:")]
         for before, after in itertools.pairwise(indices):
             if after <= before:
-                raise TableError(f"{place}: index {after} stands behind {before}. Sort the pairs of a line by index.")
-        if max(indices, default=0) > LARGEST_INDEX:
+                raise TableError(f"{place}: index {after} follows {before}. Sort the pairs of a line by index.")
+        if max(indices, default=0) > MAX_INDEX:
             raise TableError(f"{place}: index {max(indices)} is too large. Number the columns from 1.")

@@ -1,4 +1,4 @@
-"""What readers of several formats share: a check of the memory, a limit of packing, and names for columns."""
+"""Helpers of several readers: memory check, compression limit, and column names."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 from ldsu._utils.memory import require_memory
 from ldsu.tables.table import TableError
 
-# Deflate never packs more than so many bytes into one: an archive that claims more is not what it says.
+# Maximum compression ratio of deflate: an archive that claims more is invalid.
 DEFLATE_LIMIT = 1032
 
 
 def require(path: Path, needed: int) -> None:
-    """Raise a `MemoryError` before a file is read that needs more bytes than there are."""
-    require_memory(needed, f"Reading {path.name}", "Give a part of its rows, or use a machine with more memory.")
+    """Raise a `MemoryError` if reading a file needs more bytes than are available."""
+    require_memory(needed, f"Reading {path.name}", "Use fewer rows, or a machine with more memory.")
 
 
 def named(path: Path, names: Sequence[str], notes: list[str]) -> list[str]:
-    """Names of columns, one for each that has none; two columns of one name are an error."""
+    """Column names, with default names for unnamed columns; duplicate names are an error."""
     empty = [place for place, name in enumerate(names, 1) if not name]
     if empty:
         shown = ", ".join(f"'column {place}'" for place in empty[:3]) + (" ..." if len(empty) > 3 else "")
-        notes.append(f"{len(empty)} of the columns had no name and got one: {shown}.")
+        notes.append(f"{len(empty)} unnamed columns are named {shown}.")
     filled = [name or f"column {place}" for place, name in enumerate(names, 1)]
     seen: dict[str, int] = {}
     for place, name in enumerate(filled, 1):
         if name in seen:
             raise TableError(
                 f"{path.name} has two columns named {name!r}, the {_ordinal(seen[name])} and the {_ordinal(place)}. "
-                "Rename one of them; if the first row is data, put a row of names before it."
+                "Rename one of them; if the first row is data, insert a row of names before it."
             )
         seen[name] = place
     return filled

@@ -1,4 +1,4 @@
-"""MATLAB's .mat, version 5 to 7 -> its matrix and columns; version 7.3 (HDF5) is refused."""
+"""MATLAB .mat files, version 5 to 7 -> a matrix and columns; version 7.3 (HDF5) is not supported."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def read_mat(path: Path) -> Table:
 
 
 def read_hdf5(path: Path) -> Table:
-    """Refuse a MATLAB file of version 7.3, and say how to save it."""
+    """Raise an error for a MATLAB file of version 7.3 that tells how to convert it."""
     raise TableError(
-        f"{path.name} is in MATLAB's version 7.3 or another HDF5 file, which is not read. In MATLAB save it with "
+        f"{path.name} is a MATLAB 7.3 or another HDF5 file, which is not supported. In MATLAB save it with "
         f"save('{path.name}', '-v7'), or write its table as CSV."
     )
 
@@ -43,10 +43,10 @@ def _load_mat(path: Path, file: _MatFile, name: str) -> Any:
 
 
 class _MatFile:
-    """Variables of a MATLAB file, version 5 to 7: nested elements of a tag (type, size) and of content.
+    """Variables of a MATLAB file, version 5 to 7: nested elements of a tag (type, size) and content.
 
-    SciPy's reader follows lengths and indices of damaged files out of their arrays, which ends the process; this one
-    takes numbers, text, cells of text and sparse matrices from slices alone. "MAT-File Format", MathWorks.
+    SciPy's reader follows invalid lengths and indices of damaged files out of bounds, which crashes the process; this
+    one reads numbers, text, cells of text and sparse matrices from slices only. "MAT-File Format", MathWorks.
     """
 
     NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}  # noqa: RUF012
@@ -57,24 +57,24 @@ class _MatFile:
     CELL, CHAR, SPARSE = 1, 4, 5
     MATRIX, COMPRESSED = 14, 15
     IS_LOGICAL, IS_COMPLEX = 0x200, 0x800
-    # The flags, shape and name of a variable lie within so many of its first bytes.
+    # The flags, shape and name of a variable are within this many of its first bytes.
     HEAD = 2**12
 
     def __init__(self, data: bytes) -> None:
         orders = {b"IM": ("<", "le"), b"MI": (">", "be")}
         if len(data) < 128 or data[126:128] not in orders or 1 not in data[124:126]:
-            raise ValueError("it is not of version 5 to 7")
+            raise ValueError("it does not have version 5 to 7")
         self.order, self.text_order = orders[data[126:128]]
         self.variables: dict[str, tuple[int, memoryview]] = {}
         for kind, content in self._elements(memoryview(data)[128:]):
             name = self._variable(self._unpacked(kind, content))[2]
             if not name.isprintable():
-                raise ValueError(f"it has a variable of {len(name)} characters that are no name")
+                raise ValueError(f"it has a variable of {len(name)} characters that are not a valid name")
             if name and not name.startswith("__"):
                 self.variables[name] = (kind, content)
 
     def entry(self, name: str) -> Entry:
-        """What a variable is, from its head."""
+        """Description of a variable, from its header."""
         kind, content = self.variables[name]
         flags, shape, _, _ = self._variable(self._unpacked(kind, content))
         of, n_values = flags & 0xFF, math.prod(shape)
@@ -95,7 +95,7 @@ class _MatFile:
         return self._value(self._unpacked(kind, content, self._size(kind, content)))
 
     def _elements(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Type and content of each element; one of up to 4 bytes has its size within the type."""
+        """Type and content of each element; elements of up to 4 bytes store their size in the type."""
         start = 0
         while start + 8 <= len(data):
             kind, size = struct.unpack_from(f"{self.order}II", data, start)
@@ -110,7 +110,7 @@ class _MatFile:
             start = end
 
     def _size(self, kind: int, content: memoryview) -> int:
-        """Bytes of a variable, as the tag within its compressed content claims."""
+        """Bytes of a variable, from the tag in its compressed content."""
         if kind != self.COMPRESSED:
             return len(content)
         size = int(struct.unpack_from(f"{self.order}I", zlib.decompressobj().decompress(content, 8), 4)[0])
@@ -119,17 +119,17 @@ class _MatFile:
         return size
 
     def _unpacked(self, kind: int, content: memoryview, size: int | None = None) -> memoryview:
-        """A variable of `size` bytes; without a size at least its head."""
+        """A decompressed variable of `size` bytes; by default at least its header."""
         if kind == self.MATRIX:
             return content
         if kind != self.COMPRESSED:
             raise ValueError(f"it has an element of type {kind} instead of a variable")
         stream = zlib.decompressobj()
         data = stream.decompress(content, 8 + (self.HEAD if size is None else size))
-        if size is not None:  # the check sum stands at the very end
+        if size is not None:  # the checksum is at the end
             stream.decompress(stream.unconsumed_tail, 1)
             if not stream.eof:
-                raise ValueError("a variable is longer or shorter than it says")
+                raise ValueError("a variable does not have its declared length")
         return memoryview(data)[8:]
 
     def _variable(self, content: memoryview) -> tuple[int, tuple[int, ...], str, Iterator[tuple[int, memoryview]]]:
@@ -138,7 +138,7 @@ class _MatFile:
         flags, shape, name = (bytes(next(elements, (0, b""))[1]) for _ in range(3))
         sides = tuple(np.frombuffer(shape, f"{self.order}i4").tolist())
         if len(sides) < 2 or min(sides) < 0:
-            raise ValueError(f"it gives {sides} as the shape of a variable")
+            raise ValueError(f"a variable has the invalid shape {sides}")
         return int(struct.unpack_from(f"{self.order}I", flags)[0]), sides, name.decode("latin-1"), elements
 
     def _value(self, content: memoryview) -> Any:
@@ -152,7 +152,7 @@ class _MatFile:
         if of == self.SPARSE:
             rows, starts = (self._numbers(*next(elements)) for _ in range(2))
             kind, stored = next(elements)
-            # MATLAB calls them double in any case, but writes a byte for true.
+            # MATLAB declares them as double, but stores logical values as bytes.
             values = self._numbers(2 if flags & self.IS_LOGICAL else kind, stored)
             n_values = int(starts[-1])
             parts = (values[:n_values].astype(np.float64), rows[:n_values].astype(np.int32), starts.astype(np.int32))
@@ -169,11 +169,11 @@ class _MatFile:
         encoding = self.TEXTS[kind]
         characters = bytes(content).decode(encoding if encoding == "utf-8" else f"{encoding}-{self.text_order}")
         if len(characters) != math.prod(shape):
-            raise ValueError(f"it has {len(characters)} characters where {math.prod(shape)} should be")
+            raise ValueError(f"it has {len(characters)} characters where {math.prod(shape)} are expected")
         return [characters[row :: shape[0]] for row in range(shape[0])]
 
     def _cell(self, content: memoryview) -> str | None:
-        """The text of a cell, "" of an empty one, None of one that holds something else."""
+        """The text of a cell, "" if empty, None if it is not text."""
         if not content:
             return ""
         flags, shape, _, elements = self._variable(content)

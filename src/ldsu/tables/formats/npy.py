@@ -1,4 +1,4 @@
-"""NumPy's .npy and .npz, and the sparse .npz of SciPy -> a matrix, columns or both; pickles are never opened."""
+"""NumPy .npy and .npz, and sparse .npz of SciPy -> a matrix, columns or both; pickles are never loaded."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ldsu.tables.formats.matrices import (
     Entry,
     as_columns,
     as_matrix,
+    dropped_note,
     entry_of,
+    find_name,
+    format_entries,
     from_arrays,
-    left_out_note,
-    shown,
-    usual_name,
 )
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
-LONGEST_NPY_HEADER = 10_000
-# As NumPy abbreviates the kinds of types.
+MAX_NPY_HEADER = 10_000
+# Codes of `numpy.dtype.kind`.
 NUMBERS_AND_TEXT = "biufSU"
 
 
@@ -37,25 +37,24 @@ def read_npy(path: Path) -> Table:
     if values.dtype.names is None:
         if values.ndim != 2:
             raise TableError(
-                f"{path.name} holds an array of shape {values.shape}. A table has two dimensions, a row for each "
-                "sample."
+                f"{path.name} has an array of shape {values.shape}. A table has two dimensions, one row per sample."
             )
         return Table(path, matrix=as_matrix(path, values.shape, values))
     fields = {name: values[name] for name in values.dtype.names if values[name].ndim == values.ndim}
     table = _from_columns(path, fields, values.dtype.names)
     if table is None:
-        raise TableError(f"{path.name} has no rows, or no field of numbers or text. Give an array with both.")
+        raise TableError(f"{path.name} has no rows, or no field of numbers or text. Use an array with both.")
     return table
 
 
 def _from_columns(path: Path, arrays: dict[str, np.ndarray], names: Iterable[str]) -> Table | None:
-    """Make a table of columns alone, with a note on those of `names` that are none; None where nothing is left."""
-    kept = as_columns(path, arrays, usual_name(arrays, LABEL_NAMES))
+    """Make a table of columns only, with a note on dropped `names`; None if nothing is left."""
+    kept = as_columns(path, arrays, find_name(arrays, LABEL_NAMES))
     if not kept or len(next(iter(kept.values()))) == 0:
         return None
-    left_out = [name for name in names if name not in kept]
+    dropped = [name for name in names if name not in kept]
     frame = import_extra("pyarrow").table(kept)
-    return Table(path, frame=frame, label_name=usual_name(kept, LABEL_NAMES), notes=left_out_note(left_out))
+    return Table(path, frame=frame, label_name=find_name(kept, LABEL_NAMES), notes=dropped_note(dropped))
 
 
 def load_npy(path: Path) -> np.ndarray:
@@ -68,9 +67,9 @@ def load_npy(path: Path) -> np.ndarray:
 
 
 def read_npz(path: Path) -> Table:
-    """Read an archive of a matrix and columns, of columns alone, or of one of SciPy's sparse matrices."""
+    """Read an archive of a matrix and columns, of columns only, or of a SciPy sparse matrix."""
     entries = npz_entries(path)
-    # SciPy writes the format as a single word: arrays are columns that happen to have these names.
+    # SciPy stores the format as a scalar: arrays of this name are columns.
     if {"format", "shape", "data"} <= entries.keys() and entries["format"].shape == ():
         require(path, 3 * sum(entry.n_bytes for entry in entries.values()))
         with readable(path, "a sparse .npz file"):
@@ -83,11 +82,11 @@ def read_npz(path: Path) -> Table:
 
 
 def _read_npz_columns(path: Path, columns: dict[str, Entry], names: Iterable[str]) -> Table:
-    """Read the arrays of one dimension of an archive, all of whose arrays are named `names` and none is a matrix."""
+    """Read the one-dimensional arrays of an archive without a matrix; `names` are all of its arrays."""
     if len({entry.length for entry in columns.values()}) > 1:
         raise TableError(
-            f"{path.name} holds no matrix, but columns of different lengths: {shown(columns)}. Give each an entry for "
-            "each row."
+            f"{path.name} has no matrix, but columns of different lengths: {format_entries(columns)}. Provide one "
+            "entry per row."
         )
     require(path, 2 * sum(entry.n_bytes for entry in columns.values()))
     arrays = {name: load_npz(path, name) for name in columns}
@@ -95,21 +94,21 @@ def _read_npz_columns(path: Path, columns: dict[str, Entry], names: Iterable[str
     table = _from_columns(path, arrays, names) if is_table else None
     if table is None:
         raise TableError(
-            f"{path.name} holds {shown(columns)}: no rows, or no column of numbers or text. Give arrays with both."
+            f"{path.name} has {format_entries(columns)}: no rows, or no column of numbers or text. Use one with both."
         )
     return table
 
 
 def npz_entries(path: Path) -> dict[str, Entry]:
-    """What the arrays of an archive are; claims that its bytes cannot keep are refused before they are believed."""
+    """Descriptions of the arrays of an archive; implausible sizes are refused."""
     entries = {}
     with readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        if any(member.filename in ("[Content_Types].xml", "mimetype") for member in members):  # Microsoft's, or .ods
-            raise TableError(f"{path.name} is an office document. Save its sheet as CSV or .xlsx, and give that.")
+        if any(member.filename in ("[Content_Types].xml", "mimetype") for member in members):  # of Microsoft, or .ods
+            raise TableError(f"{path.name} is an office document. Save its sheet as CSV or .xlsx, and use that.")
         for member in members:
             if not member.filename.endswith(".npy"):
-                raise TableError(f"{path.name} is a zip archive of other things, {member.filename!r} among them.")
+                raise TableError(f"{path.name} is a zip archive with other content, such as {member.filename!r}.")
             if member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
                 raise ValueError(
                     f"{member.filename} claims to unpack from {member.compress_size:,} bytes into {member.file_size:,}"
@@ -127,25 +126,25 @@ def load_npz(path: Path, name: str) -> np.ndarray:
 
 
 def _checked_npy(file: BinaryIO, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of an array, which must fill the bytes there are."""
+    """Shape and dtype of an array, which must not exceed the available bytes."""
     shape, dtype, start = _npy_header(file)
     claimed = start + math.prod(shape) * dtype.itemsize
     if claimed > size:
-        raise ValueError(f"its header promises {claimed:,} bytes, and there are {size:,}")
+        raise ValueError(f"its header claims {claimed:,} bytes, but there are {size:,}")
     return shape, dtype
 
 
 def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape and type of an array in NumPy's format, and where its values begin."""
+    """Shape and dtype of an array in .npy format, and the offset of its values."""
     version = np.lib.format.read_magic(file)
     width = 2 if version == (1, 0) else 4
     length = int.from_bytes(file.read(width), "little")
-    if length > LONGEST_NPY_HEADER:
+    if length > MAX_NPY_HEADER:
         raise ValueError(f"its header is {length:,} bytes long")
     header = ast.literal_eval(file.read(length).decode("utf-8" if version >= (3, 0) else "latin-1"))
     shape, dtype = header["shape"], np.lib.format.descr_to_dtype(header["descr"])
     if not (isinstance(shape, tuple) and all(isinstance(side, int) and side >= 0 for side in shape)):
-        raise ValueError(f"it gives {shape!r} as its shape")
+        raise ValueError(f"it has the invalid shape {shape!r}")
     if dtype.hasobject:
-        raise ValueError("it holds Python objects (a pickle), which could run code and are not read")
+        raise ValueError("it contains Python objects (a pickle), which could run code and are not read")
     return shape, dtype, len(np.lib.format.MAGIC_PREFIX) + 2 + width + length

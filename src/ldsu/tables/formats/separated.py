@@ -1,4 +1,4 @@
-"""CSV, TSV and other separated text -> columns of text, with the line of each row."""
+"""CSV, TSV and other separated text -> text columns, with the line number of each row."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NA_MARKERS = ("",)
-# Separated text is read in blocks, and a line must fit into one.
-BLOCK, LONGEST_LINE = 2**22, 2**26
-# Of more columns than these, and than rows, pyarrow's reader takes 5 kB each; they are then read by rows, of which at
-# least so many are kept in one array, and more where they have no more than these values together.
+# Separated text is read in blocks, and a line must fit into a block.
+BLOCK, MAX_LINE = 2**22, 2**26
+# pyarrow needs 5 kB per column: a table with more columns than this, and than rows, is read by rows, with at least this
+# many rows, or this many values, per array.
 WIDE, WIDE_ROWS, WIDE_VALUES = 2**12, 16, 2**22
-# Bytes held at the peak for each column beside those for each byte of the text (measured with 2,000,000 columns).
+# Peak memory per column besides that per byte of text (measured with 2,000,000 columns).
 COLUMN_BYTES = 1500
 SAMPLE_LINES = 200
 SEPARATORS = (",", ";", "\t", "|")
-SPOKEN = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
-# A comma can be a decimal sign only where it does not separate columns.
+SEPARATOR_NAMES = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
+# Separators with which a comma can be the decimal separator.
 DECIMAL_COMMA = (";", "\t")
 NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
 FRACTIONS = {
     ".": r"^[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?$",
     ",": r"^[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$",
 }
-# How Excel names the separator in the first line of a CSV file.
+# Separator line of Excel at the start of a CSV file.
 SEPARATOR_LINE = re.compile(rb'"?sep=([,;|\t])"?\r?(?:\n|$)', re.IGNORECASE)
 SOMETHING = re.compile(rb"\S")
-# Blanks that may stand around a value, and quotation marks with nothing between them.
+# Whitespace around values, and quotes around empty values.
 BLANKS = re.compile(rb'[ "\t\v\f]')
-# Fewer numbers than this in sequence (0, 1) may well be a row; more of them are what a program names columns by.
-FEWEST_NUMBERED = 3
-# Ends the lines given to `csv`: where a quotation mark is not closed, it becomes part of a value.
+# Fewer consecutive numbers than this (0, 1) may be a data row; more are default column names of a program.
+MIN_NUMBERED = 3
+# Sentinel after the last line for `csv`: if a quote is not closed, it becomes part of a value.
 END = "\x1e the end \x1e"
 
 
 def read_separated(path: Path, data: bytes, notes: list[str], separator: str | None = None) -> Table:
-    """Read CSV and its relatives: all columns as text, null where there is nothing."""
+    """Read separated text: all columns as text, null if empty."""
     declared = SEPARATOR_LINE.match(data)
     if declared and separator is None:
         separator = declared[1].decode()
-        data = b"\n" + data[declared.end() :]  # an empty line in its place: the others keep their numbers
+        data = b"\n" + data[declared.end() :]  # an empty line in its place keeps the line numbers
     n_skipped = 1 if declared else 0
     sample = _sample(path, data)
     _require_memory(path, data, sample)
     separator = separator or _separator(path, sample)
     names, n_header_lines, n_header_bytes = _header(path, data, separator, notes, n_skipped)
     if not SOMETHING.search(data, n_header_bytes):
-        raise TableError(f"{path.name} has a header, but no rows. Give a file with a row for each sample.")
+        raise TableError(f"{path.name} has a header, but no rows. Use a file with one row per sample.")
     lines: Sequence[int] | None
     if len(names) > max(WIDE, data.count(b"\n")):
         frame, lines, values = _parse_wide(path, data, separator, names, n_header_lines)
@@ -73,18 +73,18 @@ def read_separated(path: Path, data: bytes, notes: list[str], separator: str | N
         values = frame.columns
     decimal = _decimal(values, data) if separator in DECIMAL_COMMA else "."
     if separator != ",":
-        notes.append(f"The separator is {SPOKEN[separator]} and the decimal sign '{decimal}'.")
+        notes.append(f"The separator is {SEPARATOR_NAMES[separator]} and the decimal separator '{decimal}'.")
     return Table(path, frame=frame, is_text=True, decimal=decimal, lines=lines, notes=tuple(notes))
 
 
 def _sample(path: Path, data: bytes) -> list[str]:
-    """The first lines of a file: two at least, then as many as are short."""
+    """The first lines of a file: at least two, and more if they are short."""
     lines: list[str] = []
     size = 0
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
     while len(lines) < 2 or (len(lines) < SAMPLE_LINES and size < SAMPLE_CHARACTERS):
-        line = text.readline(LONGEST_LINE + 1)
-        if len(line) > LONGEST_LINE:
+        line = text.readline(MAX_LINE + 1)
+        if len(line) > MAX_LINE:
             raise TableError(_too_long(path, len(lines) + 1))
         if not line:
             break
@@ -94,27 +94,27 @@ def _sample(path: Path, data: bytes) -> list[str]:
 
 
 def _require_memory(path: Path, data: bytes, sample: Sequence[str]) -> None:
-    """Refuse a file whose text or whose columns, which cost more than their text, do not fit into memory."""
+    """Raise an error if the text and the columns, which need more memory than their text, do not fit into memory."""
     n_columns = 1 + max(line.count(separator) for line in sample[:2] for separator in SEPARATORS)
     if n_columns > WIDE:
         require_memory(
             TEXT_FACTOR * len(data) + COLUMN_BYTES * n_columns,
             f"Reading {path.name} with its {n_columns:,} columns",
-            "Give a part of its columns, or use a machine with more memory; if they are samples, transpose the table.",
+            "Use fewer columns, or a machine with more memory; if the columns are samples, transpose the table.",
         )
 
 
 def _too_long(path: Path, line: int) -> str:
-    return f"{path.name}, line {line} is longer than {LONGEST_LINE >> 20} MiB. Give a file with a line for each sample."
+    return f"{path.name}, line {line} is longer than {MAX_LINE >> 20} MiB. Use a file with one line per sample."
 
 
 def _separator(path: Path, sample: Sequence[str]) -> str:
-    """The separator under which the first lines have as many values as the header, and most of them are numbers."""
+    """The separator with which the first lines have as many values as the header, and most values are numbers."""
     best, best_score = None, (0.0, 0.0, 0)
     for separator in SEPARATORS:
         with _long_values():
             records = [record for record in csv.reader(sample, delimiter=separator) if record]
-        # The last of them may have been cut off within quotation marks.
+        # The last record may be truncated within quotes.
         header, *body = records[:-1] if len(records) > 2 else records or [[]]
         if len(header) < 2:
             continue
@@ -129,7 +129,7 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
     words = [line.split() for line in sample if line.strip()]
     if words and len(words[0]) > 1 and all(NUMBER.fullmatch(word) for line in words for word in line):
         raise TableError(
-            f"{path.name} has no separator but blanks between its numbers ({' '.join(words[0][:3])} ...). Separate "
+            f"{path.name} has only blanks between its numbers ({' '.join(words[0][:3])} ...). Separate "
             "them by commas, semicolons, tabs or '|'."
         )
     return ","
@@ -137,7 +137,7 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
 
 @contextmanager
 def _long_values() -> Iterator[None]:
-    """Lift the limit that `csv` sets on the length of a value; it is one of the process, so it is put back."""
+    """Remove the limit of `csv` on the length of a value; it is global, so it is restored."""
     limit = csv.field_size_limit(sys.maxsize)
     try:
         yield
@@ -146,7 +146,7 @@ def _long_values() -> Iterator[None]:
 
 
 def _header(path: Path, data: bytes, separator: str, notes: list[str], n_skipped: int) -> tuple[list[str], int, int]:
-    """Names of the columns, and how many lines and bytes they take: the empty ones before, where the first is data."""
+    """Column names, and the number of header lines and bytes; if the first line is data, only skipped lines count."""
     n_bytes = 0
 
     def counted() -> Iterator[str]:
@@ -155,24 +155,24 @@ def _header(path: Path, data: bytes, separator: str, notes: list[str], n_skipped
             n_bytes += len(line.encode())
             yield line
 
-    with _long_values(), readable(path, "separated text", "Mend its first line."):
+    with _long_values(), readable(path, "separated text", "Fix its first line."):
         reader = csv.reader(counted(), delimiter=separator)
         cells = next((record for record in reader if record), [])
     names = [cell.strip() for cell in cells]
     if not any(names):
-        raise TableError(f"{path.name} has no header. Give a file whose first line names the columns.")
+        raise TableError(f"{path.name} has no header. Use a file whose first line names the columns.")
     if _is_data(names):
         notes.append(
-            f"The first line is data, as all its values are numbers: the columns are named 0 to {len(names) - 1}."
+            f"The first line is data, since all its values are numbers: the columns are named 0 to {len(names) - 1}."
         )
         return [str(place) for place in range(len(names))], n_skipped, n_skipped
     if any("." in name and NUMBER.fullmatch(name) for name in names):
-        notes.append("The first line was taken as the columns' names, though numbers are among them.")
+        notes.append("The first line was read as column names, although it contains numbers.")
     return named(path, names, notes), reader.line_num, n_bytes
 
 
 def _is_data(names: Sequence[str]) -> bool:
-    """Whether a first line has numbers only, and not those that a program gives to columns without names.
+    """Whether a first line has only numbers, other than default column names of a program.
 
     Examples
     --------
@@ -182,18 +182,18 @@ def _is_data(names: Sequence[str]) -> bool:
     if not all(NUMBER.fullmatch(name) for name in names):
         return False
     counts = [[str(place) for place in range(start, start + len(names))] for start in (0, 1)]
-    return len(names) < FEWEST_NUMBERED or list(names) not in counts
+    return len(names) < MIN_NUMBERED or list(names) not in counts
 
 
 def _parse(path: Path, data: bytes, start: int, separator: str, names: Sequence[str]) -> pa.Table:
-    """All columns as strings, from the byte `start` on; where that fails, the line that is to be mended."""
+    """All columns as strings, from byte `start`; an error names the invalid line."""
     try:
         return _parse_blocks(data, start, separator, names, BLOCK)
     except import_extra("pyarrow").ArrowInvalid:
-        _refuse_wrong_record(path, data, separator, len(names))
-    # No record is wrong: one is longer than a block.
+        _raise_invalid_record(path, data, separator, len(names))
+    # All records are valid: one is longer than a block.
     with readable(path, "separated text"):
-        return _parse_blocks(data, start, separator, names, LONGEST_LINE)
+        return _parse_blocks(data, start, separator, names, MAX_LINE)
 
 
 def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str], block: int) -> pa.Table:
@@ -203,13 +203,13 @@ def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str],
         read_options=arrow_csv.ReadOptions(
             column_names=list(names),
             block_size=block,
-            # Before 23, after a wrong line one of pyarrow's threads may wait for itself, and later reads for that one.
+            # Before pyarrow 23, a thread may deadlock after an invalid line, and block later reads.
             use_threads=int(pa.__version__.partition(".")[0]) >= 23,
         ),
         parse_options=arrow_csv.ParseOptions(
             delimiter=separator,
             newlines_in_values=b'"' in data,
-            # In a file of one column an empty line is a missing value.
+            # In a file with one column an empty line is a missing value.
             ignore_empty_lines=len(names) > 1,
         ),
         convert_options=arrow_csv.ConvertOptions(
@@ -222,7 +222,7 @@ def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str],
 
 
 def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Line on which each record starts and its values, slowly; an empty line is a record without values."""
+    """First line and values of each record (slow); an empty line is a record without values."""
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
     reader = csv.reader(itertools.chain(text, [END]), delimiter=separator)
     line = 1
@@ -231,19 +231,17 @@ def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, lis
             if values == [END]:
                 return
             if values and values[-1].endswith(END):
-                raise TableError(
-                    f"{path.name}, line {line}: a quotation mark is opened and not closed. Close it, or delete it."
-                )
+                raise TableError(f"{path.name}, line {line}: a quotation mark is not closed. Close it, or delete it.")
             yield line, values
             line = reader.line_num + 1
 
 
-def _refuse_wrong_record(path: Path, data: bytes, separator: str, n_columns: int) -> None:
-    """Raise an error that names the first record with too many or too few values, or a line too long."""
+def _raise_invalid_record(path: Path, data: bytes, separator: str, n_columns: int) -> None:
+    """Raise an error that names the first record with too many or too few values, or that is too long."""
     for line, values in _records(path, data, separator):
         if values or n_columns == 1:
             _require_length(path, line, values, separator, n_columns)
-        if sum(map(len, values)) > LONGEST_LINE:
+        if sum(map(len, values)) > MAX_LINE:
             raise TableError(_too_long(path, line))
 
 
@@ -251,14 +249,14 @@ def _require_length(path: Path, line: int, values: Sequence[str], separator: str
     if len(values) != n_columns:
         raise TableError(
             f"{path.name}, line {line} has {count(len(values), 'value')}, but the first line has {n_columns:,} (the "
-            f"separator is {SPOKEN[separator]}). Fix it, or put values that hold a separator in quotation marks."
+            f"separator is {SEPARATOR_NAMES[separator]}). Fix it, or quote values that contain a separator."
         )
 
 
 def _parse_wide(
     path: Path, data: bytes, separator: str, names: Sequence[str], n_header_lines: int
 ) -> tuple[pa.Table, list[int], list[pa.Array]]:
-    """Very many columns, each a part of arrays that all of them share; the line of each row; and these arrays."""
+    """Very many columns, as slices of shared arrays; the line of each row; and these arrays."""
     pa = import_extra("pyarrow")
     records = ((line, values) for line, values in _records(path, data, separator) if values and line > n_header_lines)
     n_rows = max(WIDE_ROWS, WIDE_VALUES // len(names))
@@ -270,7 +268,7 @@ def _parse_wide(
             lines.append(line)
         announce(f"{len(lines):,} rows of {len(names):,} columns")
         rows = [values for _, values in block]
-        arrays.append(_bare(pa.array(list(itertools.chain.from_iterable(zip(*rows, strict=True))), pa.string())))
+        arrays.append(_stripped(pa.array(list(itertools.chain.from_iterable(zip(*rows, strict=True))), pa.string())))
     heights = [len(array) // len(names) for array in arrays]
     parts = list(zip(arrays, heights, strict=True))
     columns = [
@@ -283,7 +281,7 @@ def _parse_wide(
 def _lines(
     path: Path, data: bytes, separator: str, n_header_lines: int, n_rows: int, n_columns: int
 ) -> Sequence[int] | None:
-    """Line of each row; counted one by one only where empty lines or line ends within quotation marks shift them."""
+    """Line of each row; counted one by one only if there are empty lines or line ends within quotes."""
     n_lines = data.count(b"\n") + (not data.endswith(b"\n"))
     if n_lines == n_header_lines + n_rows and data.count(b'"') % 2 == 0:
         return range(n_header_lines + 1, n_lines + 1)
@@ -294,35 +292,35 @@ def _lines(
 
 
 def _cleaned(frame: pa.Table, data: bytes) -> pa.Table:
-    """Values without blanks around them, and null where nothing but quotation marks is left."""
+    """Strip values, and replace empty ones by null."""
     if not data.isascii() or BLANKS.search(data):
-        columns = [_bare(column) if _is_padded(column) else column for column in frame.columns]
+        columns = [_stripped(column) if _is_padded(column) else column for column in frame.columns]
         frame = import_extra("pyarrow").Table.from_arrays(columns, names=frame.column_names)
     return frame
 
 
 def _is_padded(column: pa.ChunkedArray) -> bool:
-    """Whether a value begins or ends with a blank of any kind, or is empty."""
+    """Whether a value starts or ends with whitespace, or is empty."""
     compute = import_extra("pyarrow.compute")
     signs = (compute.equal(column, ""), compute.not_equal(compute.utf8_trim_whitespace(column), column))
     return any(compute.any(sign).as_py() for sign in signs)
 
 
-def _bare(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
     pa, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
-    bare = compute.utf8_trim_whitespace(column)
-    # "NA" within quotation marks is a word, unless blanks kept the parser from knowing it for a marker.
-    freed = compute.and_(compute.not_equal(bare, column), compute.is_in(bare, pa.array(NA_MARKERS)))
-    return compute.if_else(compute.or_(freed, compute.equal(bare, "")), pa.scalar(None, pa.string()), bare)
+    stripped = compute.utf8_trim_whitespace(column)
+    # A quoted "NA" is text, unless whitespace kept the parser from recognizing it as a marker.
+    is_marker = compute.and_(compute.not_equal(stripped, column), compute.is_in(stripped, pa.array(NA_MARKERS)))
+    return compute.if_else(compute.or_(is_marker, compute.equal(stripped, "")), pa.scalar(None, pa.string()), stripped)
 
 
 def _decimal(values: Sequence[pa.Array | pa.ChunkedArray], data: bytes) -> str:
-    """The sign before the fractions, by which more values are numbers."""
+    """The decimal separator with which more values are numbers."""
     if b"," not in data:
         return "."
     compute = import_extra("pyarrow.compute")
     counts = {
-        sign: sum(compute.sum(compute.match_substring_regex(some, form)).as_py() or 0 for some in values)
+        sign: sum(compute.sum(compute.match_substring_regex(column, form)).as_py() or 0 for column in values)
         for sign, form in FRACTIONS.items()
     }
     return "," if counts[","] > counts["."] else "."
