@@ -25,32 +25,50 @@ from threadpoolctl import threadpool_limits
 
 from ldsu.memory import BLOCK_BYTES, available_memory
 
-_limit_lock = threading.Lock()
-_limits: list[Any] = []
-_users = 0
-_filters_lock = threading.Lock()
-_filters: list[Any] = []
-_filter_users = 0
+
+class _ProcessWide:
+    """A setting of the whole process that the first of several users makes, and the last restores.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the setting and returns what restores it.
+    """
+
+    def __init__(self, make: Callable[[], Callable[[], object]]) -> None:
+        self.make, self.lock, self.users = make, threading.Lock(), 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        entered = False
+        try:
+            with self.lock:
+                if self.users == 0:
+                    self.restore = self.make()
+                self.users, entered = self.users + 1, True
+            yield
+        finally:  # an interrupt before it was entered must not leave it
+            if entered:
+                with self.lock:
+                    self.users -= 1
+                    if self.users == 0:
+                        self.restore()
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to one thread while any caller asks for it; the last to leave restores what was before the first."""
-    global _users
-    with _limit_lock:
-        if _users == 0:
-            _limits.append(threadpool_limits(1, "blas"))
-        _users += 1
-    try:
-        yield
-    finally:
-        with _limit_lock:
-            _users -= 1
-            if _users == 0:
-                # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
-                _let_any_thread_limit()
-                _limits.pop().restore_original_limits()
-                _let_any_thread_limit()
+def _limit_blas() -> Callable[[], object]:
+    limits = threadpool_limits(1, "blas")
+
+    def restore() -> None:
+        # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
+        _let_any_thread_limit()
+        limits.restore_original_limits()
+        _let_any_thread_limit()
+
+    return restore
+
+
+one_blas_thread = _ProcessWide(_limit_blas)
+"""Keep BLAS to one thread while any caller asks for it; the last to leave restores what was before the first."""
 
 
 def _let_any_thread_limit() -> None:
@@ -91,26 +109,24 @@ def _openmp_controller() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()
 
 
+def _catch_warnings() -> Callable[[], object]:
+    caught = warnings.catch_warnings()
+    caught.__enter__()
+    return lambda: caught.__exit__(None, None, None)
+
+
+_warning_filters = _ProcessWide(_catch_warnings)
+
+
 @contextmanager
 def ignoring_warnings(message: str = "") -> Iterator[None]:
     """Ignore warnings that begin with `message`; the last of several threads to leave restores what was before.
 
     `warnings.catch_warnings` alone would not: of two threads, the one that leaves last puts back what the other set.
     """
-    global _filter_users
-    with _filters_lock:
-        if _filter_users == 0:
-            _filters.append(warnings.catch_warnings())
-            _filters[0].__enter__()
-        _filter_users += 1
+    with _warning_filters():
         warnings.filterwarnings("ignore", message=message)
-    try:
         yield
-    finally:
-        with _filters_lock:
-            _filter_users -= 1
-            if _filter_users == 0:
-                _filters.pop().__exit__(None, None, None)
 
 
 class Arrays:
