@@ -1,8 +1,8 @@
-"""The few array operations that NumPy and PyTorch spell differently, so that one algorithm runs on both.
+"""Array operations that differ between NumPy and PyTorch, so that one implementation runs on both.
 
-An algorithm takes an `Arrays`, moves its input there with `put`, works with ``arrays.xp`` (NumPy's or PyTorch's
-functions of the same name) and brings results back with `get`. Eigenvalues, which decisions are taken by, are NumPy's
-everywhere; eigenvectors stay where the matrix was.
+An algorithm takes an `Arrays`, moves its input to the device with `put`, uses ``arrays.xp`` (functions with the same
+name in NumPy and PyTorch) and converts results back with `get`. Eigenvalues are always NumPy arrays; eigenvectors stay
+on the device of the matrix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from joblib import Parallel, delayed
 from sklearn.utils import gen_batches
 from threadpoolctl import threadpool_limits
 
-from ldsu.memory import BLOCK_BYTES, available_memory
+from ldsu._utils.memory import BLOCK_BYTES, available_memory
 
 
 class _ProcessWide:
@@ -60,9 +60,9 @@ def _limit_blas() -> Callable[[], object]:
 
     def restore() -> None:
         # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
-        _let_any_thread_limit()
+        _clear_controlling_thread()
         limits.restore_original_limits()
-        _let_any_thread_limit()
+        _clear_controlling_thread()
 
     return restore
 
@@ -71,7 +71,7 @@ one_blas_thread = _ProcessWide(_limit_blas)
 """Keep BLAS to one thread while any caller asks for it; the last to leave restores what was before the first."""
 
 
-def _let_any_thread_limit() -> None:
+def _clear_controlling_thread() -> None:
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
@@ -80,26 +80,25 @@ def _let_any_thread_limit() -> None:
 _forked = False
 
 
-def _note_fork() -> None:
+def _set_forked() -> None:
     global _forked
     _forked = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+    os.register_at_fork(after_in_child=_set_forked)
 
 
 @contextmanager
 def one_openmp_thread(unless: bool = False) -> Iterator[None]:
-    """Keep OpenMP to the calling thread, unless told otherwise; in a forked process always.
+    """Limit OpenMP to the calling thread if `unless` is False; in a forked process always.
 
-    GCC's OpenMP waits for ever for the threads that its process had before a fork. One that never started any, or that
-    never asks for them again, does not wait.
+    GCC's OpenMP deadlocks in a forked process that had OpenMP threads before the fork, unless it only uses one thread.
     """
     if unless and not _forked:
         yield
         return
-    # Only this thread's setting changes: other threads need not be asked.
+    # The setting is thread-local: no lock is needed.
     with _openmp_controller().limit(limits=1, user_api="openmp"):
         yield
 
@@ -130,69 +129,69 @@ def ignoring_warnings(message: str = "") -> Iterator[None]:
 
 
 class Arrays:
-    """NumPy and SciPy, work split over threads: as many as there are cores, or `n_jobs`."""
+    """NumPy and SciPy with work split over `n_jobs` threads, by default one per core."""
 
     xp: Any = np
     n_jobs: int = -1
-    # Memory of a block of rows, and of right-hand sides that are solved together: one block for each thread.
+    # Memory of a block of rows, and number of right-hand sides solved together, per thread.
     block_bytes = BLOCK_BYTES // 2
     columns = 32
 
     def put(self, array: Any, dtype: str | None = None) -> Any:
-        """Move an array here, in the precision asked for."""
+        """Move an array to the device, with the given dtype."""
         return np.asarray(array, dtype=dtype)
 
     def get(self, array: Any) -> np.ndarray:
-        """Bring an array back to NumPy."""
+        """Convert an array to NumPy."""
         return np.asarray(array)
 
     def dtype_of(self, array: Any) -> str:
-        """Name of an array's type, as `put` and `zeros` take it."""
+        """Name of an array's dtype, as accepted by `put` and `zeros`."""
         return str(array.dtype).removeprefix("torch.")
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """An array of zeros."""
+        """Array of zeros."""
         return np.zeros(shape, dtype=dtype)
 
     def each(self, function: Callable[[slice], None], n: int, row_bytes: int) -> None:
-        """Call `function` with slices of ``range(n)``, of a size that takes little memory at `row_bytes` a row."""
+        """Call `function` on slices of ``range(n)`` that fit into `block_bytes` at `row_bytes` per row."""
         if n:
             self.map(function, gen_batches(n, max(1, min(n, self.block_bytes // max(row_bytes, 1)))))
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
-        """Results of `function` for each part. The threads are the parts': BLAS keeps to one within each."""
+        """Results of `function` for each part, in parallel over parts with one BLAS thread each."""
         with one_blas_thread():
             if self.n_jobs == 1:
                 return [function(part) for part in parts]
             return list(Parallel(n_jobs=self.n_jobs, backend="threading")(delayed(function)(part) for part in parts))
 
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:
-        """Sparse matrix, by rows, from triplets; entries of one place are added."""
+        """CSR matrix from triplets; duplicate entries are summed."""
         return scipy.sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
 
     def put_sparse(self, matrix: scipy.sparse.csr_array) -> Any:
-        """Move a sparse matrix here."""
+        """Move a sparse matrix to the device."""
         return matrix
 
     def contiguous(self, array: Any) -> Any:
-        """The array with its rows one after the other in memory."""
+        """The array in C order."""
         return np.ascontiguousarray(array)
 
     def free_memory(self) -> int:
-        """Bytes that can still be taken."""
+        """Bytes of free memory."""
         return available_memory()
 
     def eigh(self, A: Any) -> tuple[np.ndarray, Any]:
         """All eigenpairs of a symmetric matrix, ascending. Reads the lower triangle; A may be overwritten.
 
-        Divide and conquer ("evd"), the fastest of LAPACK's drivers for all pairs at every size measured.
+        Divide and conquer ("evd") is the fastest LAPACK driver for all pairs at every size measured.
         """
         try:
-            # SciPy 1.12 sets too little workspace aside for "evd" of a single number.
+            # SciPy 1.12 allocates too little workspace for "evd" of a 1 x 1 matrix.
             driver = "evd" if A.shape[0] > 1 else "ev"
             return scipy.linalg.eigh(A, driver=driver, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError as error:
-            raise _not_decomposed(A, error) from error
+            raise _decomposition_error(A, error) from error
 
     def generalized_eigh(self, A: Any, B: Any) -> tuple[np.ndarray, Any]:
         """All pairs of ``A w = mu B w``, ascending, ``w^T B w = 1``; A symmetric, B positive definite.
@@ -202,18 +201,18 @@ class Arrays:
         try:
             return scipy.linalg.eigh(A, B, driver="gvd", overwrite_a=True, overwrite_b=True, check_finite=False)
         except np.linalg.LinAlgError as error:
-            raise _singular(A, error) from error
+            raise _singular_error(A, error) from error
 
     def solve(self, A: Any, T: Any, shift: float) -> Any:
         """``A^-1 T`` for A, positive semi-definite plus `shift` times the identity. Reads the lower triangle."""
         solution = self.cholesky_solve(A, T)
         if solution is not None:
             return solution
-        S, U = self.eigh(A)  # the shift is lost in the rounding of A: put it back where it belongs
+        S, U = self.eigh(A)  # the shift is lost to rounding in A: apply it to the eigenvalues
         return U @ ((U.T @ T) / self.put(np.maximum(S, shift))[:, None])
 
     def cholesky_solve(self, A: Any, T: Any) -> Any:
-        """``A^-1 T`` from the lower triangle of A, or None where A is not positive definite."""
+        """``A^-1 T`` from the lower triangle of A, or None if A is not positive definite."""
         try:
             factor = scipy.linalg.cho_factor(A, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
@@ -221,26 +220,26 @@ class Arrays:
         return scipy.linalg.cho_solve(factor, T, check_finite=False)
 
     def lu_solve(self, A: Any, T: Any) -> Any:
-        """``A^-1 T`` for any square A in C order; both may be overwritten. Where A is singular, not finite."""
-        # The transpose of a C-ordered matrix is what LAPACK reads without a copy; trans=1 undoes it.
-        # LAPACK itself: `lu_factor` warns of a singular A, which callers see by the answer.
+        """``A^-1 T`` for any square A in C order; both may be overwritten. Not finite if A is singular."""
+        # LAPACK reads the transpose of a C-ordered matrix without a copy; trans=1 undoes it.
+        # Not `lu_factor`, which warns about a singular A: callers check the result.
         lu, pivots, _ = scipy.linalg.lapack.get_lapack_funcs("getrf", (A,))(A.T, overwrite_a=True)
         return scipy.linalg.lu_solve((lu, pivots), T, trans=1, overwrite_b=True, check_finite=False)
 
 
-def _not_decomposed(A: Any, error: Exception) -> ValueError:
+def _decomposition_error(A: Any, error: Exception) -> ValueError:
     return ValueError(
         f"The eigendecomposition of a {A.shape[0]} x {A.shape[0]} matrix failed ({error}). "
-        "The data are probably scaled very unevenly: rescale the columns of X."
+        "The columns of X probably have very different scales: rescale them."
     )
 
 
-def _singular(A: Any, error: Exception) -> ValueError:
-    return ValueError(f"A generalised eigenproblem of size {A.shape[0]} is singular ({error}). Use a larger ridge.")
+def _singular_error(A: Any, error: Exception) -> ValueError:
+    return ValueError(f"A generalized eigenproblem of size {A.shape[0]} is singular ({error}). Use a larger ridge.")
 
 
 class TorchArrays(Arrays):
-    """PyTorch on one device: a GPU, or "cpu" for trying the same code without one."""
+    """PyTorch on one device: a GPU, or "cpu" to test the same code without a GPU."""
 
     n_jobs = 1
     block_bytes = 2**30
@@ -251,7 +250,7 @@ class TorchArrays(Arrays):
             import torch
         except ImportError as error:
             raise ValueError(
-                f"device {device!r} needs PyTorch, which is not installed. Use the device 'cpu', or install PyTorch "
+                f"device {device!r} requires PyTorch, which is not installed. Use the device 'cpu', or install PyTorch "
                 "with: pip install 'ldsu[gpu]'"
             ) from error
         if device.startswith("cuda") and not torch.cuda.is_available():
@@ -260,43 +259,43 @@ class TorchArrays(Arrays):
         self.device = torch.device(device)
 
     def put(self, array: Any, dtype: str | None = None) -> Any:
-        """Move an array here, in the precision asked for."""
+        """Move an array to the device, with the given dtype."""
         if isinstance(array, np.ndarray):
             if array.ndim == 2 and array.flags.f_contiguous and not array.flags.c_contiguous:
-                return self.put(array.T, dtype).T  # it travels as the transpose that it is in memory
+                return self.put(array.T, dtype).T  # copy without changing the memory order
             array = np.ascontiguousarray(array)
-            array = array if array.flags.writeable else array.copy()  # a tensor cannot be read-only
+            array = array if array.flags.writeable else array.copy()  # tensors cannot be read-only
         return self.xp.as_tensor(array).to(self.device, None if dtype is None else getattr(self.xp, dtype))
 
     def get(self, array: Any) -> np.ndarray:
-        """Bring an array back to NumPy."""
+        """Convert an array to NumPy."""
         return array.cpu().numpy()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """An array of zeros."""
+        """Array of zeros."""
         return self.xp.zeros(shape, dtype=getattr(self.xp, dtype), device=self.device)
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
-        """Results of `function` for each part, one after the other: the device works on each with all it has."""
+        """Results of `function` for each part, sequentially: each uses the whole device."""
         return [function(part) for part in parts]
 
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:
-        """Sparse matrix, by rows, from triplets; entries of one place are added."""
-        with ignoring_warnings("Sparse"):  # "in beta", "invariant checks": nothing to act on
-            places = self.xp.stack([rows, columns])
-            return self.xp.sparse_coo_tensor(places, values, shape).coalesce().to_sparse_csr()
+        """CSR matrix from triplets; duplicate entries are summed."""
+        with ignoring_warnings("Sparse"):  # "in beta", "invariant checks": not actionable
+            indices = self.xp.stack([rows, columns])
+            return self.xp.sparse_coo_tensor(indices, values, shape).coalesce().to_sparse_csr()
 
     def put_sparse(self, matrix: scipy.sparse.csr_array) -> Any:
-        """Move a sparse matrix here."""
+        """Move a sparse matrix to the device."""
         triplets = matrix.tocoo()
         return self.sparse(self.put(triplets.row), self.put(triplets.col), self.put(triplets.data), matrix.shape)
 
     def contiguous(self, array: Any) -> Any:
-        """The array with its rows one after the other in memory."""
+        """The array in C order."""
         return array.contiguous()
 
     def free_memory(self) -> int:
-        """Bytes that can still be taken: of the device, what PyTorch keeps for later use included."""
+        """Bytes of free memory on the device, including PyTorch's cache."""
         if self.device.type != "cuda":
             return available_memory()
         cuda = self.xp.cuda
@@ -308,7 +307,7 @@ class TorchArrays(Arrays):
         try:
             values, vectors = self.xp.linalg.eigh(A, UPLO="L")
         except RuntimeError as error:
-            raise _not_decomposed(A, error) from error
+            raise _decomposition_error(A, error) from error
         return self.get(values), vectors
 
     def generalized_eigh(self, A: Any, B: Any) -> tuple[np.ndarray, Any]:
@@ -317,25 +316,25 @@ class TorchArrays(Arrays):
         try:
             factor = linalg.cholesky(B)
         except RuntimeError as error:
-            raise _singular(A, error) from error
+            raise _singular_error(A, error) from error
         half = linalg.solve_triangular(factor, A, upper=False)
         reduced = linalg.solve_triangular(factor, half.T, upper=False)
         values, vectors = self.eigh((reduced + reduced.T) / 2)
         return values, linalg.solve_triangular(factor.T, vectors, upper=True)
 
     def cholesky_solve(self, A: Any, T: Any) -> Any:
-        """``A^-1 T`` from the lower triangle of A, or None where A is not positive definite."""
+        """``A^-1 T`` from the lower triangle of A, or None if A is not positive definite."""
         factor, failed = self.xp.linalg.cholesky_ex(A.tril())
         return None if failed.item() else self.xp.cholesky_solve(T, factor)
 
     def lu_solve(self, A: Any, T: Any) -> Any:
-        """``A^-1 T`` for any square A. Where A is singular, not finite."""
+        """``A^-1 T`` for any square A. Not finite if A is singular."""
         factor, pivots, _ = self.xp.linalg.lu_factor_ex(A)
         return self.xp.linalg.lu_solve(factor, pivots, T)
 
 
 class OneThread(Arrays):
-    """NumPy and SciPy on one thread, for work that is one of many parts already."""
+    """NumPy and SciPy on one thread, for work that is already parallelized by the caller."""
 
     n_jobs = 1
     block_bytes = BLOCK_BYTES // 4
@@ -347,7 +346,7 @@ DEVICES = ("cpu", "cuda", "torch")
 
 
 def arrays_on(device: str) -> Arrays:
-    """The arrays of a device: "cpu" is NumPy, "cuda" (or "cuda:1") a GPU, "torch" PyTorch without one."""
+    """`Arrays` of a device: "cpu" is NumPy, "cuda" (or "cuda:1") a GPU, "torch" PyTorch on the CPU."""
     if device == "cpu":
         return CPU
     if device == "torch":
