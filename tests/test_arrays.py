@@ -151,7 +151,7 @@ def test_a_device_that_is_not_there_is_named(solver):
 
 def test_without_pytorch_the_error_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ValueError, match=r"device 'cuda' needs PyTorch, which is not installed.*device='cpu'"):
+    with pytest.raises(ValueError, match=r"device 'cuda' requires PyTorch, which is not installed.*device 'cpu'"):
         arrays_on("cuda")
     assert arrays_on("cpu") is CPU
 

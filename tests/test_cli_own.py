@@ -234,7 +234,7 @@ def test_json_is_one_object_and_quiet_is_silence(here):
         (["fit", "things.csv", "--label", "colour", "--text", "shape", "--ignore", "shape", *NEW], "has two options"),
         (["fit", "things.csv", "--label", "colour", "-o", "things.csv", "--force"], "exists and is not a .ldsu file"),
         (["predict", "things.ldsu", "new.csv", "-o", "out.xlsx"], "has an unknown suffix"),
-        (["predict", "things.ldsu", "new.csv", "--json"], "name a file for the rows"),
+        (["predict", "things.ldsu", "new.csv", "--json"], "write the rows to a file with --output"),
         (["predict", "things.csv", "new.csv"], "is not an ldsu model"),
         (["predict", "new.csv", "things.ldsu"], "Give the model first: ldsu predict things.ldsu new.csv"),
         (["transform", "new.csv", "things.ldsu"], "Give the model first: ldsu transform things.ldsu new.csv"),

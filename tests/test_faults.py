@@ -30,7 +30,7 @@ from ldsu import KPCA, FewLabelKFold, LDSUSearch, load_model, save_model
 from ldsu._utils.files import WriteError, replacing, require_writable
 from ldsu.bench import runner
 from ldsu.bench import store as store_module
-from ldsu.bench.report.markdown import when
+from ldsu.bench.report.text_report import when
 from ldsu.bench.store import Owner, Store
 from ldsu.bench.tasks import Task
 from ldsu.cli import cli
@@ -566,7 +566,7 @@ def test_without_a_network_addresses_and_cache_are_named(tmp_path, monkeypatch):
     assert "could not be reached" in said
     assert "https://" in said
     assert str(cache) in said
-    assert "by hand" in said
+    assert "manually" in said
     assert files_in(cache) == []
 
 
@@ -594,7 +594,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(name, own, 
     monkeypatch.setattr("ldsu.io.load_model", too_late)
     command = [part.format(own=own) for part in WRITERS[name]]
     for folder, advice in (
-        (read_only, "Choose a folder that can be written."),
+        (read_only, "Choose a writable folder."),
         (read_only / "new", f"(the folder {read_only / 'new'} does not exist). Create the folder first"),
     ):
         said = refusal(call(*command, "-o", folder / name, "-q"))
@@ -606,7 +606,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(name, own, 
 def test_a_folder_below_a_file_is_refused_in_one_sentence(own, tmp_path):
     (tmp_path / "file").write_text("")
     said = refusal(call("predict", own / "model.ldsu", own / "table.csv", "-o", tmp_path / "file" / "l.csv"))
-    assert f"({tmp_path / 'file'} is no folder). Choose a folder" in said
+    assert f"({tmp_path / 'file'} is not a folder). Choose a writable folder" in said
     with pytest.raises(WriteError, match="cannot be written"), replacing(tmp_path / "file" / "x"):
         pass
     with pytest.raises(WriteError, match="does not exist"):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ldsu._utils.files import replacing
 from ldsu.bench.report.figures import draw_figures
-from ldsu.bench.report.markdown import SIGNS, csv_text, latex, markdown, settings_csv
 from ldsu.bench.report.page import render_page
 from ldsu.bench.report.pictures import draw_pictures
 from ldsu.bench.report.summary import METRIC_NAMES, Entry, Summary
+from ldsu.bench.report.text_report import SIGNS, csv_text, latex, markdown, settings_csv
 from ldsu.bench.spec import Experiment
 
 if TYPE_CHECKING:

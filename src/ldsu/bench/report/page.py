@@ -11,7 +11,9 @@ from string import Template
 from typing import Any
 
 from ldsu.bench.report.figures import Figure
-from ldsu.bench.report.markdown import (
+from ldsu.bench.report.pictures import FIT_ROWS
+from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
+from ldsu.bench.report.text_report import (
     AGREEMENT_HEADER,
     DUEL_HEADER,
     FAR_HEADER,
@@ -27,8 +29,6 @@ from ldsu.bench.report.markdown import (
     sentence_case,
     settings_text,
 )
-from ldsu.bench.report.pictures import FIT_ROWS
-from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
 from ldsu.bench.spec import DataSpec
 
 PAPER_CONTROL = """<div class="buttons" data-metric="map">

@@ -333,7 +333,7 @@ def tex(text: str) -> str:
 
     Examples
     --------
-    >>> from ldsu.bench.report.markdown import tex
+    >>> from ldsu.bench.report.text_report import tex
     >>> print(tex("50 % of a_b"))
     50 \% of a\_b
     """
