@@ -228,9 +228,11 @@ class Store:
 
     def _is_ours(self) -> bool:
         """Whether the tables are there; False for an empty file, an error for any other database."""
+        # Tables first: another process may make them, and with them the number, between the two.
+        n_tables = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
         if self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
             return True
-        if self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+        if n_tables:
             raise StoreError(f"{self.path} is not a store of results: it is another kind of SQLite database.")
         return False
 
