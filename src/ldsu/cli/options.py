@@ -87,10 +87,10 @@ class ErrorHandlingGroup(click.Group):
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Parse the options; an interrupt exits as it does during the command, not with click's code and message."""
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # escape characters that the encoding lacks
-                stream.reconfigure(errors="backslashreplace")
         try:
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, io.TextIOWrapper):  # escape characters that the encoding lacks
+                    stream.reconfigure(errors="backslashreplace")
             return super().make_context(*args, **options)
         except KeyboardInterrupt:
             click.echo(INTERRUPTED, err=True)
