@@ -87,10 +87,10 @@ class OneSentenceGroup(click.Group):
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Read the options; an interrupt ends this as it ends the command, and not by click's own code and word."""
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is escaped
-                stream.reconfigure(errors="backslashreplace")
         try:
+            for stream in (sys.stdout, sys.stderr):
+                if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is escaped
+                    stream.reconfigure(errors="backslashreplace")
             return super().make_context(*args, **options)
         except KeyboardInterrupt:
             click.echo(INTERRUPTED, err=True)
