@@ -145,7 +145,7 @@ def test_a_device_that_is_not_there_is_named(solver):
         LDSU(solver=solver, device="gpu").fit(X)
     if not torch.cuda.is_available():
         for device in ("cuda", "cuda:1"):
-            with pytest.raises(ValueError, match=rf"device '{device}'.*finds no GPU.*device='cpu'"):
+            with pytest.raises(ValueError, match=rf"device '{device}'.*finds no CUDA device.*device 'cpu'"):
                 LDSU(solver=solver, device=device).fit(X)
 
 
