@@ -8,7 +8,7 @@ import pytest
 from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.families import FAMILIES
 
-EXPERIMENTS = sorted((Path(__file__).parents[1] / "experiments").glob("*.toml"))
+EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
 GOOD = """
 title = "small"
 [protocol]

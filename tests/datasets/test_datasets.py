@@ -76,7 +76,7 @@ def test_every_data_set_is_described_and_has_its_preprocessings():
 
 
 def test_documentation_gives_the_sources_of_the_catalogue():
-    text = (_registry.Path(__file__).parents[1] / "docs" / "datasets.md").read_text()
+    text = (_registry.Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
     assert [name for name, info in DATASETS.items() if name != "digits" and f"<{info.source}>" not in text] == []
 
 

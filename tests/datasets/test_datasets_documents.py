@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_datasets import converted
 
 from ldsu.datasets import Dataset, DatasetError, Events, bag_of_words, load, load_notes, notes
 from ldsu.datasets.bags import word_counts
 from ldsu.datasets.preprocessing import balanced_rows
-from test_datasets import converted
 
 # Bags of words
 

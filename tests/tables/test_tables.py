@@ -21,7 +21,7 @@ from ldsu.tables.table import Table, TableError  # noqa: E402
 from ldsu.tables.text_features import Words  # noqa: E402
 from ldsu.tables.writers import write_columns  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import made_tables  # noqa: E402
 
 N = 40

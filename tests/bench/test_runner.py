@@ -25,7 +25,7 @@ from ldsu.bench.store import COLUMNS, Store, StoreError
 from ldsu.bench.tasks import Task
 from ldsu.bench.worker import Assignment, _tasks_left
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 PYTHONPATH = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 # Two runs of the same cells differ in these alone.
 MEASURED = {"written_at", "run", "peak_mib", *(name for name in COLUMNS if name.startswith("seconds_"))}

@@ -665,8 +665,9 @@ def test_a_table_is_fitted_on_a_cluster_and_predicted_without_one(client, tmp_pa
 
 def test_an_experiment_on_a_cluster_has_the_rows_of_one_here(client, tmp_path, monkeypatch):
     here, there = tmp_path / "here.sqlite", tmp_path / "there.sqlite"
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    client.run(lambda path: sys.path.insert(0, path), str(Path(__file__).parent))
+    helpers = str(Path(__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([helpers, os.environ.get("PYTHONPATH", "")]))
+    client.run(lambda path: sys.path.insert(0, path), helpers)
     for path, more in ((here, {"jobs": 1}), (there, {"dask": client.scheduler.address})):
         done = runner.run(fake_engine.experiment(), path, engine="fake_engine", quiet=True, **more)
         assert done.exit_code == 0
