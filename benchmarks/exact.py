@@ -16,9 +16,9 @@ from rows import RESULTS, Rows, load, seconds
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neighbors import NearestNeighbors
 
-from ldsu import LDSU, KernelBasis
-from ldsu.graphs import local_discriminant_graph
-from ldsu.solvers import project
+from ldsu import LDSU, Problem
+from ldsu.kernels import Kernel
+from ldsu.solvers import Settings
 
 FLOOR = "two eigendecompositions"
 
@@ -65,16 +65,15 @@ def cases(X: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], object]]:
     fitted = LDSU(filter="truncate").fit(X, y)
     gamma, r = fitted.gamma_, fitted.coef_.shape[1]
     K = rbf_kernel(X, gamma=gamma)
-    basis = KernelBasis.from_data(X)
-    L, _ = local_discriminant_graph(X, None, clique_size=3, theta=0.1, relative=True)
-    S = project(basis.coordinates, L, y, 1.0)
+    problem, kernel = Problem(X), Kernel("rbf", gamma)
+    S = problem.project(kernel, "cliques", lambda: problem.clique_graph(kernel, Settings())[0])
     return {
         FLOOR: lambda: [scipy.linalg.eigh(A, driver="evd") for A in (K, S)],
         "two eigendecompositions, scipy's default driver": lambda: [scipy.linalg.eigh(A) for A in (K, S)],
         "Algorithm 1, literal": lambda: literal_algorithm(X, y, gamma, 3, 0.1, 1.0, r),
         "LDSU truncate, fit": lambda: LDSU(filter="truncate").fit(X, y),
         "LDSU truncate, fit, all components": lambda: LDSU(None, filter="truncate").fit(X, y),
-        "LDSU truncate, fit from a basis": lambda: LDSU(filter="truncate").fit(X, y, basis=basis),
+        "LDSU truncate, fit with a problem": lambda: LDSU(filter="truncate").fit(X, y, problem=problem),
         "LDSU tikhonov, fit": lambda: LDSU().fit(X, y),
         "LDSU truncate, transform": lambda: fitted.transform(X),
     }

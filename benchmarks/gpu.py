@@ -21,11 +21,9 @@ from rows import RESULTS, Rows, load, seconds
 from ldsu import LDSU
 from ldsu._utils.arrays import Arrays, arrays_on
 from ldsu._utils.stages import Stages
-from ldsu.graphs import local_discriminant_graph
 from ldsu.kernels import resolve_kernel
 from ldsu.methods import _base
-from ldsu.solvers import project
-from ldsu.spectrum import KernelBasis
+from ldsu.solvers import Problem, Settings
 
 PARTS = ("exact", "sparse", "tiled")
 FLOOR = "two eigendecompositions"
@@ -106,11 +104,10 @@ def exact(bench: Bench, n: int) -> None:
         X, y, name = samples(n)
         arrays = bench.arrays
         kernel = resolve_kernel(X)
-        K = kernel.train_matrix(X, arrays)
-        basis = KernelBasis.from_kernel_matrix(kernel.train_matrix(X, arrays), arrays=arrays)
-        L, _ = local_discriminant_graph(X, None, clique_size=3, theta=0.1, relative=True, arrays=arrays)
-        S = project(basis.coordinates, arrays.put_sparse(L), y, 1.0, arrays)
-        del basis
+        problem = Problem(X, device=bench.device)
+        K = problem.kernel_matrix(kernel)
+        S = problem.project(kernel, "cliques", lambda: problem.clique_graph(kernel, Settings())[0])
+        problem.drop("coordinates")
         truncate, tikhonov = (
             LDSU(filter=filter, solver="exact", device=bench.device) for filter in ("truncate", "tikhonov")
         )

@@ -34,7 +34,7 @@ from ldsu.datasets import bag_of_words, load
 from ldsu.kernels import Kernel, median_gamma
 from ldsu.methods._leave_one_out import NOISES, accuracy, choose, leave_one_out, log_likelihoods
 from ldsu.methods.ldsu import CANDIDATES, GAMMA_SCALE, NOISE, STRENGTH
-from ldsu.solvers import filtered_labelled_kernel
+from ldsu.solvers import Problem, Settings, filtered_labelled_kernel
 
 # Name, preprocessing, rows, kernel, labels a class.
 SETS: dict[str, tuple[str, str | None, int | None, str, tuple[int, ...]]] = {
@@ -272,8 +272,10 @@ def selection(half: Half, few: np.ndarray) -> Iterator[tuple[str, float]]:
         setting = {"gamma_scale": gamma_scale, "strength": strength}
         X_train, X_test, _ = half.view(gamma_scale)
         _, features = fit(half, few, setting)
-        K = X_train if half.kernel == "chi2" else Kernel("rbf", features.features.gamma_).train_matrix(X_train)
-        G = filtered_labelled_kernel(K, features.features.clique_laplacian_, labelled, strength)
+        chi2 = half.kernel == "chi2"  # whose kernel matrix is X_train
+        kernel = Kernel("precomputed") if chi2 else Kernel("rbf", features.features.gamma_)
+        space = "kernel" if chi2 else "input"
+        G = filtered_labelled_kernel(Problem(X_train), kernel, Settings(cliques=space), strength, labelled)
         kernels.append((number, G))
         for noise, (scores, evidence) in zip(noises, leave_one_out(G, codes, noises), strict=True):
             at = number, noise

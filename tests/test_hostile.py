@@ -9,7 +9,7 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.linear_model import RidgeClassifier
 
-from ldsu import LDSU, METHODS, BlockScaler, EnFS, KernelBasis, LabelledOnly, LDSUClassifier
+from ldsu import LDSU, METHODS, BlockScaler, EnFS, LabelledOnly, LDSUClassifier, Problem
 
 RNG = np.random.default_rng(0)
 SETTINGS = [
@@ -105,10 +105,10 @@ def test_masked_samples_are_refused_like_missing_ones(method):
             features_or_scores(model, X)
 
 
-def test_a_basis_of_masked_samples_is_refused():
+def test_a_problem_of_masked_samples_is_refused():
     X = np.ma.masked_invalid([[0.0, 1.0], [np.nan, 2.0], [3.0, 1.0]])
     with pytest.raises(ValueError, match="1 masked entries"):
-        KernelBasis.from_data(X)
+        Problem(X)
 
 
 @pytest.mark.parametrize("method", [LDSU(), EnFS(), LDSUClassifier()], ids=repr)

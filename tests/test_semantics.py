@@ -13,7 +13,9 @@ from sklearn.utils import get_tags
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import few_labels
-from ldsu import KDA, LDSU, METHODS, KernelBasis, LabelledOnly, LDSUClassifier
+from ldsu import KDA, LDSU, METHODS, LabelledOnly, LDSUClassifier, Problem, encode_labels
+from ldsu.kernels import Kernel
+from ldsu.solvers import smooth_features
 
 TRANSFORMERS = [
     *[cls() for cls in METHODS.values()],
@@ -193,21 +195,45 @@ def test_a_precomputed_kernel_is_left_alone(digits):
         if name != "EnFS":
             method(kernel="precomputed").fit(K, y).transform(K)
     LDSU(kernel="precomputed", filter="truncate").fit(K, y)
-    KernelBasis.from_data(K, kernel="precomputed")
+    LDSU(kernel="precomputed", filter="truncate").fit(K, y, problem=Problem(K))
     np.testing.assert_array_equal(K, before)
 
 
 @pytest.mark.parametrize("filter", ["truncate", "tikhonov", "heat"])
 @pytest.mark.parametrize("kernel", ["rbf", "cosine", "precomputed"])
-def test_a_reused_basis_gives_the_same_features_without_decomposing_again(digits, filter, kernel):
+def test_a_reused_problem_gives_the_features_of_a_fresh_fit_without_the_kernel_again(digits, filter, kernel):
     X, y = digits
     X = X @ X.T if kernel == "precomputed" else X
-    basis = KernelBasis.from_data(X, kernel=kernel)
+    problem = Problem(X)
+    LDSU(kernel=kernel, filter=filter, strength=100.0).fit(X, problem=problem)
+    other = np.where(np.arange(y.size) % 3, y, -1)
     for parameters in ({"lam": 0.1}, {"theta": 1.0}, {"clique_size": 5}, {"n_components": 7}):
-        model = LDSU(kernel=kernel, filter=filter, strength=100.0, **parameters).fit(X, y, basis=basis)
-        assert "decompose kernel" not in model.timings_
-        fresh = LDSU(kernel=kernel, filter=filter, strength=100.0, **parameters).fit(X, y)
-        assert_close(model.transform(X), fresh.transform(X), 1e-6)
+        for labels in (y, other):
+            model = LDSU(kernel=kernel, filter=filter, strength=100.0, **parameters).fit(X, labels, problem=problem)
+            assert not {"kernel", "decompose kernel"} & set(model.timings_)
+            fresh = LDSU(kernel=kernel, filter=filter, strength=100.0, **parameters).fit(X, labels)
+            assert_close(model.transform(X), fresh.transform(X), 1e-9)
+
+
+@pytest.mark.parametrize("solver", ["exact", "sparse"])
+def test_other_labels_on_a_problem_give_a_fresh_classifier(digits, solver):
+    X, _ = digits
+    problem = Problem(X)
+    model = LDSUClassifier(LDSU(solver=solver))
+    for per_class in (3, 4, 5):
+        few = few_labels(load_digits().target[: len(X)], per_class)
+        reused, fresh = clone(model).fit(X, few, problem=problem), clone(model).fit(X, few)
+        assert_close(reused.decision_function(X), fresh.decision_function(X), 1e-9)
+        assert reused.features_.strength_ == fresh.features_.strength_
+    repeated = set(reused.features_.timings_)
+    assert not repeated & ({"kernel", "graphs"} if solver == "exact" else {"neighbors", "graphs"})
+
+
+def spectral_features(model, X, y):
+    """Features by the joint spectrum, whatever the fit has done."""
+    codes, _ = encode_labels(y, len(y))
+    settings = model._settings(len(y), model.strength_)
+    return smooth_features(Problem(X), codes, Kernel(model.kernel, model.gamma_), settings, joint=True)[:]
 
 
 @pytest.mark.parametrize("kernel", ["linear", "cosine"])
@@ -215,36 +241,34 @@ def test_a_reused_basis_gives_the_same_features_without_decomposing_again(digits
 def test_both_roads_agree_on_a_kernel_of_low_rank(kernel, strength):
     X, y = load_iris(return_X_y=True)
     few = few_labels(y, 5)
-    basis = KernelBasis.from_data(X, kernel=kernel)
     direct = LDSU(kernel=kernel, strength=strength).fit(X, few)
-    spectral = LDSU(kernel=kernel, strength=strength).fit(X, few, basis=basis)
-    assert direct.coef_.shape[1] == spectral.coef_.shape[1] == basis.rank == 4
-    Z, W = direct.transform(X), spectral.transform(X)
+    Z, W = direct.transform(X), spectral_features(direct, X, few)
+    assert Z.shape[1] == W.shape[1] == 4
     assert_close(Z @ Z.T, W @ W.T, 1e-6)
 
 
 def test_where_the_direct_solve_loses_accuracy_the_spectral_road_is_taken():
     X, y = load_digits(return_X_y=True)
     X, few = 16.0 * X[:300], few_labels(y[:300], 3)
-    setting = {"kernel": "linear", "scaling": "absolute", "theta": 1e-4, "strength": 1e4}
-    model = LDSU(**setting).fit(X, few)
-    reference = LDSU(**setting).fit(X, few, basis=KernelBasis.from_data(X, kernel="linear"))
+    setting = {"kernel": "linear", "scaling": "absolute", "theta": 1e-4, "strength": 3e5}
+    model = LDSU(**setting, store_graphs=True).fit(X, few)
     assert "decompose kernel" in model.timings_
-    Z, W = model.transform(X), reference.transform(X)
-    np.testing.assert_allclose(Z @ Z.T, W @ W.T, atol=1e-6 * np.abs(W @ W.T).max())
+    # K = X X^T, so that the filtered kernel is X (I + strength X^T M X)^-1 X^T: a small system.
+    M = model.class_laplacian_ + model.clique_laplacian_
+    Kt = X @ np.linalg.solve(np.eye(X.shape[1]) + 3e5 * (X.T @ (M @ X)), X.T)
+    Z, labelled = model.transform(X), np.flatnonzero(few >= 0)
+    np.testing.assert_allclose(Z[labelled] @ Z.T, Kt[labelled], atol=1e-5 * np.abs(Kt).max())
 
 
-def test_a_basis_of_other_samples_or_another_kernel_is_refused(digits):
+def test_a_problem_of_other_samples_is_refused(digits):
     X, y = digits
-    basis = KernelBasis.from_data(X)
+    problem = Problem(X)
     X[0, 0] += 1  # in place: the array is the same object
     with pytest.raises(ValueError, match="samples other than X"):
-        LDSU().fit(X, y, basis=basis)
-    basis = KernelBasis.from_data(X)
-    with pytest.raises(ValueError, match="samples other than X"):
-        LDSU().fit(X + 1, y, basis=basis)
-    with pytest.raises(ValueError, match="estimator's kernel parameters"):
-        LDSU(gamma=0.3).fit(X, y, basis=basis)
+        LDSU().fit(X, y, problem=problem)
+    for other in (X + 1, X[:-1], X.astype(np.float32)):
+        with pytest.raises(ValueError, match="samples other than X"):
+            LDSU().fit(other, y[: len(other)], problem=Problem(X))
 
 
 def test_few_labels_get_landmarks_and_many_get_none(digits):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         mean_average_precision,
         mean_average_precision_scorer,
     )
-    from ldsu.spectrum import KernelBasis
+    from ldsu.solvers import Problem
 
 __version__ = "0.1.0"
 
@@ -35,11 +35,11 @@ __all__ = [
     "BlockScaler",
     "EnFS",
     "FewLabelKFold",
-    "KernelBasis",
     "LDSUClassifier",
     "LDSUSearch",
     "LabelledOnly",
     "LabelledScorer",
+    "Problem",
     "describe_model",
     "encode_labels",
     "load_model",
@@ -53,7 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import public names on first access: `ldsu --help` does not wait for scikit-learn."""
     if name in __all__:
-        for submodule in ("labels", "methods", "classifier", "model_selection", "spectrum", "io"):
+        for submodule in ("labels", "methods", "classifier", "model_selection", "solvers", "io"):
             module = import_module(f"ldsu.{submodule}")
             if hasattr(module, name):
                 return globals().setdefault(name, getattr(module, name))

@@ -36,6 +36,7 @@ from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import MIN_LABELS_TO_CHOOSE, NOISE
+from ldsu.solvers import Problem
 
 # Minimum number of unlabelled points per class to estimate the mean and deviation of its scores.
 MIN_UNLABELLED_PER_CLASS = 5
@@ -385,7 +386,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, problem: Problem | None = None) -> Self:
         """Fit the features and the classifier.
 
         Parameters
@@ -394,6 +395,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             Samples, labelled and unlabelled.
         y : array-like of shape (n,)
             Labels of at least two classes; -1, None, NaN or pandas.NA for unlabelled rows.
+        problem : Problem, optional
+            Stages computed by earlier fits to these samples, which are reused, and kept for later fits.
 
         Returns
         -------
@@ -408,7 +411,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
                 f"LDSUClassifier needs labels of at least 2 classes, but y has {self.classes_.size} class(es): "
                 f"{self.classes_.tolist()}."
             )
-        self.features_ = clone(LDSU() if self.features is None else self.features).fit(X, y)
+        reused = {} if problem is None else {"problem": problem}
+        self.features_ = clone(LDSU() if self.features is None else self.features).fit(X, y, **reused)
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         self._lengths = np.sort(row_lengths(Z))

@@ -154,6 +154,12 @@ def local_discriminant_graph(
     theta : float
         Ridge in the units of the data.
     """
+    members, grams = clique_scatter(X, K, clique_size, arrays)
+    return scaled_clique_laplacian(grams, members, theta, relative=relative)
+
+
+def clique_scatter(X: Any, K: Any, clique_size: int, arrays: Arrays = CPU) -> tuple[np.ndarray, np.ndarray]:
+    """Cliques (n, k) and their centered Gram matrices (n, k, k), on the CPU; see `local_discriminant_graph`."""
     k = clique_size - 1
     on_device = arrays.xp is not np
     if K is not None:
@@ -169,7 +175,7 @@ def local_discriminant_graph(
         members = cliques_of(input_neighbors(X, k)[1])
         grams = clique_grams(X, members)
     # Only a few numbers per sample are left: continue on the CPU.
-    return scaled_clique_laplacian(arrays.get(grams), arrays.get(members), theta, relative=relative)
+    return arrays.get(members), arrays.get(grams)
 
 
 def scaled_clique_laplacian(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import joblib
 import numpy as np
@@ -13,12 +13,14 @@ import scipy.sparse
 import sklearn.utils.validation
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
+from sklearn.utils._param_validation import StrOptions
 
 from ldsu._utils.arrays import CPU, Arrays
 from ldsu._utils.memory import require_memory
 
 FLOATS = [np.float64, np.float32]
 KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
+KernelName = Annotated[str, StrOptions(set(KERNELS))]
 GAMMA_KERNELS = ("rbf", "chi2", "poly")
 # Kernels whose neighbors and cliques are computed in the input space: functions of Euclidean distance, and the linear
 # kernel, whose feature space is the input space.
@@ -104,10 +106,10 @@ class Kernel:
         """Relative rounding error of the kernel values: that of X if precomputed, else of double precision."""
         return float(np.finfo(X.dtype if self.name == "precomputed" else np.float64).eps)
 
-    def same_as(self, other: Kernel) -> bool:
-        """Whether two kernels are the same function, including array-valued parameters."""
-        plain = (self.name, self.gamma, self.degree, self.coef0) == (other.name, other.gamma, other.degree, other.coef0)
-        return plain and joblib.hash(self.params) == joblib.hash(other.params)
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """Equal for kernels that are the same function, including array-valued parameters."""
+        return self.name, self.gamma, self.degree, self.coef0, joblib.hash(self.params) if self.params else None
 
     def support(self, X: Any, rows: np.ndarray | None = None) -> Any:
         """Data needed to evaluate the kernel against the training samples (or some rows) later.

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from conftest import few_labels
-from ldsu import LDSU, KernelBasis
+from ldsu import LDSU, Problem
 from ldsu._utils.arrays import CPU, arrays_on
 from ldsu.neighbors._device import nearest, nearest_by_kernel
 from ldsu.neighbors._index import kernel_neighbors
@@ -101,14 +101,16 @@ def test_sparse_samples_give_the_same_features_on_both(kernel):
     assert_same_features(cpu.transform(new), other.transform(new))
 
 
-def test_a_basis_made_on_the_cpu_serves_on_a_device():
+def test_a_problem_is_reused_on_its_device():
     X, _, _ = data("rbf")
     y = some_digits()[1]
-    basis = KernelBasis.from_data(X)
+    problem = Problem(X, device="torch")
     for filter_name in FILTERS:
         cpu, other = (LDSU(filter=filter_name, device=device) for device in ("cpu", "torch"))
-        assert_same_features(cpu.fit(X, y, basis=basis).transform(X), other.fit(X, y, basis=basis).transform(X))
-    assert isinstance(basis.coordinates, np.ndarray)
+        for labels in (y, np.where(np.arange(y.size) % 2, y, -1)):
+            assert_same_features(cpu.fit(X, labels).transform(X), other.fit(X, labels, problem=problem).transform(X))
+    with pytest.raises(ValueError, match=r"problem is on device 'torch', but the estimator on 'cpu'"):
+        LDSU().fit(X, y, problem=problem)
 
 
 def test_where_one_solve_loses_accuracy_both_take_the_spectral_road():
@@ -229,7 +231,9 @@ class TestOperations:
         put, get = self.arrays.put, self.arrays.get
         np.testing.assert_allclose(get(self.arrays.solve(put(np.tril(A)), put(T), 1.0)), np.linalg.solve(A, T))
         A[:20] += 1
-        np.testing.assert_allclose(get(self.arrays.lu_solve(put(A), put(T))), np.linalg.solve(A, T))
+        np.testing.assert_allclose(
+            get(self.arrays.lu_solve(self.arrays.lu_factor(put(A)), put(T))), np.linalg.solve(A, T)
+        )
 
     def test_a_shift_lost_in_rounding_is_put_back(self):
         u = np.random.default_rng(0).standard_normal((40, 1))
@@ -241,7 +245,7 @@ class TestOperations:
 
     def test_a_singular_system_gives_no_number_rather_than_an_error(self):
         A, T = self.arrays.put(np.zeros((3, 3))), self.arrays.put(np.ones((3, 1)))
-        assert not np.any(np.isfinite(self.arrays.get(self.arrays.lu_solve(A, T))))
+        assert not np.any(np.isfinite(self.arrays.get(self.arrays.lu_solve(self.arrays.lu_factor(A), T))))
 
 
 def brute(X, Q, exclude_self):

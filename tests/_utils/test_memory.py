@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse
 
 from conftest import few_labels, peak_memory
-from ldsu import LDSU, METHODS, KernelBasis
+from ldsu import LDSU, METHODS
 from ldsu._utils.memory import available_memory, require_memory
 from ldsu.graphs import local_discriminant_graph
 
@@ -27,13 +27,6 @@ def test_too_many_samples_are_refused_before_anything_is_allocated(monkeypatch, 
     message = rf"{method.__name__} for 3000 samples needs about .*at most \d+ rows"
     with peak_memory() as peak, pytest.raises(MemoryError, match=message):
         method().fit(X, y)
-    assert peak() < 2**20
-
-
-def test_a_basis_too_large_is_refused_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 10 * 2**20)
-    with peak_memory() as peak, pytest.raises(MemoryError, match="basis of a kernel matrix of 3000 samples"):
-        KernelBasis.from_data(np.random.default_rng(0).standard_normal((3000, 2)))
     assert peak() < 2**20
 
 

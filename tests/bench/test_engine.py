@@ -8,14 +8,16 @@ from sklearn.metrics import average_precision_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import SVC
 
-from ldsu import BlockScaler
+from ldsu import BlockScaler, Problem
+from ldsu._utils.arrays import Arrays
+from ldsu._utils.stages import StageCache
 from ldsu.bench import engine
 from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.families import FAMILIES
-from ldsu.bench.linalg import DenseAlgebra, algebra_on
+from ldsu.bench.linalg import algebra_on
 from ldsu.bench.protocol import few_labels, folds, label_order, load_split
 from ldsu.bench.tasks import Task
-from ldsu.bench.work import SplitWork
+from ldsu.solvers import Settings
 
 FILE = """
 [protocol]
@@ -162,29 +164,30 @@ def test_folds_hide_each_label_once():
     assert folds(few, 2, 3, seed=0) == []
 
 
-def test_shared_pieces_are_made_once(experiment):
+def test_shared_stages_are_computed_once(experiment):
     made = []
 
-    class Counting(DenseAlgebra):
+    class Counting(Arrays):
         def eigh(self, A):
             made.append(A.shape)
             return super().eigh(A)
 
     split = load_split(experiment("KDA"), "digits", 0)
-    work = SplitWork(split, "rbf", Counting())
+    problem = Problem.once_for(split.X_train, split.X_test, arrays=Counting(), keep=2, reusable=True)
     for round_ in range(3):
-        work.coordinates(2.0)
-        work.projected_cliques(2.0, 3, 0.1)
-        relied_on, made_now = work.take_seconds()
-        assert relied_on > 0  # every user is told what the shared pieces cost
+        kernel = problem.kernel(kernel="rbf", gamma_scale=2.0)
+        problem.basis(kernel)
+        problem.clique_graph(kernel, Settings())
+        relied_on, made_now = problem.take_seconds()
+        assert relied_on > 0  # every user is told what the shared stages cost
         assert (made_now > 0) == (round_ == 0)
     assert len(made) == 1
-    work.coordinates(1.0)
+    problem.basis(problem.kernel(kernel="rbf", gamma_scale=1.0))
     assert len(made) == 2
 
 
-def test_the_time_of_a_shared_piece_is_its_own_and_is_told_to_every_user_once(experiment):
-    work = SplitWork(load_split(experiment("KDA"), "digits", 0), "rbf", DenseAlgebra())
+def test_the_time_of_a_shared_stage_is_its_own_and_is_reported_to_every_user_once():
+    work = StageCache(keep=1)
 
     def outer():
         time.sleep(0.02)
@@ -229,7 +232,7 @@ def test_a_gpu_gives_the_numbers_of_the_cpu():
     rng = np.random.default_rng(0)
     n = 1600
     A, B = rng.standard_normal((2, n, n))
-    cpu, gpu = DenseAlgebra(), algebra_on("cuda")
+    cpu, gpu = algebra_on("cpu"), algebra_on("cuda")
     np.testing.assert_allclose(gpu.dot(A, B), cpu.dot(A, B), atol=1e-9)
     S = A @ A.T / n + np.eye(n)
     R = B @ B.T / n + np.eye(n)

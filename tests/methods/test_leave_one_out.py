@@ -9,9 +9,10 @@ from sklearn.linear_model import Ridge
 
 from ldsu import LDSU, LDSUClassifier
 from ldsu.graphs import local_discriminant_graph
+from ldsu.kernels import Kernel
 from ldsu.methods._leave_one_out import accuracy, choose, leave_one_out, log_likelihoods
 from ldsu.methods.ldsu import CANDIDATE_STRENGTHS, CANDIDATES
-from ldsu.solvers._exact import filtered_labelled_kernel
+from ldsu.solvers import Problem, Settings, filtered_labelled_kernel
 
 
 def few_labels(y, count, seed=0):
@@ -94,8 +95,10 @@ def test_labelled_kernel_is_the_filtered_kernel_among_the_labelled_points():
     L, _ = local_discriminant_graph(X, None, clique_size=3, theta=0.1, relative=True)
     labelled = np.array([3, 10, 40])
     expected = np.linalg.inv(np.linalg.inv(K) + 10 * L.toarray())[np.ix_(labelled, labelled)]
-    np.testing.assert_allclose(filtered_labelled_kernel(K, L, labelled, 10.0), expected, atol=1e-8)
-    np.testing.assert_array_equal(filtered_labelled_kernel(K, L, labelled, 0.0), K[np.ix_(labelled, labelled)])
+    problem, kernel, settings = Problem(X), Kernel("rbf", 1e-3), Settings(clique_size=3, theta=0.1)
+    filtered = [filtered_labelled_kernel(problem, kernel, settings, strength, labelled) for strength in (10.0, 0.0)]
+    np.testing.assert_allclose(filtered[0], expected, atol=1e-8)
+    np.testing.assert_allclose(filtered[1], K[np.ix_(labelled, labelled)], rtol=1e-12)
 
 
 def test_with_one_or_two_labels_a_class_auto_is_the_default_setting():

@@ -24,12 +24,14 @@ from ldsu import (
     LabelledScorer,
     LDSUClassifier,
     LDSUSearch,
+    Problem,
     mean_average_precision_scorer,
 )
 from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian
 from ldsu.model_selection import _search as search_module
-from ldsu.model_selection._search import FoldWork, RidgePath, class_graph_correction
+from ldsu.model_selection._search import Fold, RidgePath
+from ldsu.solvers._exact import class_graph_correction
 
 CLASSIFIERS = {
     "ridge": (RidgeClassifier(alpha=0.1), {"classifier__alpha": [0.1, 10]}),
@@ -262,7 +264,7 @@ def test_features_equal_those_of_an_ordinary_fit(digits):
         LDSU(filter="heat", strength=2),
         LDSU(0.3, filter="truncate"),
     ):
-        got = FoldWork(X, y, train, test, Stages("test")).features(ldsu)
+        got = Fold(X, y, train, test, "rbf", Stages("test")).features(ldsu)
         fitted = clone(ldsu).fit(X[train], y[train])
         scaler = BlockScaler().fit(fitted.transform(X[train]))
         np.testing.assert_allclose(got.train, scaler.transform(fitted.transform(X[train])), atol=1e-7)
@@ -300,7 +302,7 @@ def test_class_graph_correction_is_the_filter_of_the_joint_graph():
 
 def test_solution_that_lost_its_accuracy_is_left_to_an_ordinary_fit(monkeypatch):
     X, y = small_digits(4, rows=80)
-    monkeypatch.setattr(search_module, "ASYMMETRY", -1.0)
+    monkeypatch.setattr("ldsu.solvers._exact.ASYMMETRY", -1.0)
     estimator = LDSUClassifier(LDSU(strength=100.0), RidgeClassifier())
     shared, ordinary = both(estimator, {"features__strength": [1, 10]}, X, y, cv=FewLabelKFold(2))
     assert_same(shared, ordinary)
@@ -309,30 +311,32 @@ def test_solution_that_lost_its_accuracy_is_left_to_an_ordinary_fit(monkeypatch)
 def test_decompositions_are_shared(monkeypatch):
     X, y = small_digits(4, rows=80)
     calls = []
-    decompose = search_module.symmetric_eigh
+    once = Problem.once
 
-    def counted(S):
-        if len(S) > 40:  # there are smaller ones, of labelled rows
-            calls.append(S.shape)
-        return decompose(S)
+    def counted(self, kind, key, make):
+        def spied():
+            if kind == "spectrum":
+                calls.append(key)
+            return make()
 
-    monkeypatch.setattr(search_module, "symmetric_eigh", counted)
+        return once(self, kind, key, spied)
+
+    monkeypatch.setattr(Problem, "once", counted)
     grid = {
         "features__theta": [0.1, 1],
         "features__lam": [0.1, 1, 10],
         "features__strength": [1, 10, 100],
         "classifier__alpha": [0.1, 1],
     }
-    LDSUSearch(param_grid=grid, cv=FewLabelKFold(2)).fit(X, y)
+    LDSUSearch(param_grid=grid, cv=FewLabelKFold(2), refit=False).fit(X, y)
     assert len(calls) == 2 * 2  # folds, thetas
     calls.clear()
-    LDSUSearch(LDSUClassifier(LDSU(filter="heat"), RidgeClassifier(alpha=0.1)), grid, cv=FewLabelKFold(2)).fit(X, y)
+    heat = LDSUClassifier(LDSU(filter="heat"), RidgeClassifier(alpha=0.1))
+    LDSUSearch(heat, grid, cv=FewLabelKFold(2), refit=False).fit(X, y)
     assert len(calls) == 2 * 2 * 3  # folds, thetas, lams
     calls.clear()
-    LDSUSearch(LDSUClassifier(LDSU(filter="heat"), RidgeClassifier(alpha=0.1)), grid, cv=FewLabelKFold(2)).fit(
-        *small_digits(2, rows=80)
-    )
-    assert len(calls) == 2 * 2  # with one label a class lam costs nothing
+    LDSUSearch(heat, grid, cv=FewLabelKFold(2), refit=False).fit(*small_digits(2, rows=80))
+    assert len(calls) == 2 * 2  # with one label per class lam costs nothing
 
 
 @pytest.mark.parametrize(
@@ -348,7 +352,7 @@ def test_decompositions_are_shared(monkeypatch):
     ],
 )
 def test_bad_grids_are_refused_before_any_work(grid, message, monkeypatch):
-    monkeypatch.setattr(search_module, "FoldWork", None)
+    monkeypatch.setattr(search_module, "Fold", None)
     with pytest.raises(ValueError, match=re.escape(message)):
         LDSUSearch(param_grid=grid).fit(*small_digits(5))
 

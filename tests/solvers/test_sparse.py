@@ -324,9 +324,9 @@ def test_auto_takes_the_sparse_solver_only_where_it_serves_and_is_faster():
     assert LDSU().fit(many).solver_ == "sparse"
     assert LDSU().fit(few).solver_ == "exact"
     model = LDSU(kernel="cosine")
-    assert model._choose_solver(many, model._settings(len(many)), None) == "exact"
+    assert model._choose_solver(many, model._settings(len(many))) == "exact"
     model = LDSU(50, filter="truncate")
-    assert model._choose_solver(many, model._settings(len(many)), None) == "exact"
+    assert model._choose_solver(many, model._settings(len(many))) == "exact"
 
 
 def test_the_user_gets_neighbors_and_graphs(digits):

@@ -219,12 +219,24 @@ class Arrays:
             return None
         return scipy.linalg.cho_solve(factor, T, check_finite=False)
 
-    def lu_solve(self, A: Any, T: Any) -> Any:
-        """``A^-1 T`` for any square A in C order; both may be overwritten. Not finite if A is singular."""
+    def lu_factor(self, A: Any) -> tuple[Any, Any]:
+        """LU factors of any square A in C order, which may be overwritten."""
         # LAPACK reads the transpose of a C-ordered matrix without a copy; trans=1 undoes it.
-        # Not `lu_factor`, which warns about a singular A: callers check the result.
+        # Not SciPy's `lu_factor`, which warns about a singular A: callers check the result.
         lu, pivots, _ = scipy.linalg.lapack.get_lapack_funcs("getrf", (A,))(A.T, overwrite_a=True)
-        return scipy.linalg.lu_solve((lu, pivots), T, trans=1, overwrite_b=True, check_finite=False)
+        return lu, pivots
+
+    def lu_solve(self, factors: tuple[Any, Any], T: Any) -> Any:
+        """``A^-1 T`` from `lu_factor`; T may be overwritten. Not finite if A is singular."""
+        return scipy.linalg.lu_solve(factors, T, trans=1, overwrite_b=True, check_finite=False)
+
+    def dot(self, A: Any, B: Any) -> Any:
+        """``A @ B``."""
+        return A @ B
+
+    def copy(self, array: Any) -> Any:
+        """A copy in the same memory order."""
+        return array.copy(order="K")
 
 
 def _decomposition_error(A: Any, error: Exception) -> ValueError:
@@ -327,10 +339,18 @@ class TorchArrays(Arrays):
         factor, failed = self.xp.linalg.cholesky_ex(A.tril())
         return None if failed.item() else self.xp.cholesky_solve(T, factor)
 
-    def lu_solve(self, A: Any, T: Any) -> Any:
-        """``A^-1 T`` for any square A. Not finite if A is singular."""
-        factor, pivots, _ = self.xp.linalg.lu_factor_ex(A)
-        return self.xp.linalg.lu_solve(factor, pivots, T)
+    def lu_factor(self, A: Any) -> tuple[Any, Any]:
+        """LU factors of any square A."""
+        lu, pivots, _ = self.xp.linalg.lu_factor_ex(A)
+        return lu, pivots
+
+    def lu_solve(self, factors: tuple[Any, Any], T: Any) -> Any:
+        """``A^-1 T`` from `lu_factor`. Not finite if A is singular."""
+        return self.xp.linalg.lu_solve(*factors, T)
+
+    def copy(self, array: Any) -> Any:
+        """A copy in the same memory order."""
+        return array.clone()
 
 
 class OneThread(Arrays):

@@ -13,16 +13,16 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
-from ldsu.bench.families import FAMILIES, Family, FeatureSet, Params
+from ldsu.bench.families import FAMILIES, Family, Params
 from ldsu.bench.linalg import algebra_on
 from ldsu.bench.protocol import Split, few_labels, folds, load_split, n_folds
 from ldsu.bench.sources import size_of
 from ldsu.bench.spec import Experiment, MethodSpec
 from ldsu.bench.svm import MAX_ITER, svm_path
 from ldsu.bench.tasks import Cell, Row, Task, canonical
-from ldsu.bench.work import SplitWork
 from ldsu.classifier import BlockScaler, LabelledOnly
 from ldsu.model_selection import average_precisions
+from ldsu.solvers import Problem
 from ldsu.spectrum import resolve_n_components
 
 # Seconds on one core for a decomposition of size n, divided by n^3, and for an SVM per C value and class: the initial
@@ -182,14 +182,15 @@ def run_task(
     spec = experiment.data_spec(task.data)
     progress(f"{spec.title}, split {task.split}: loading")
     split = load_split(experiment, task.data, task.split)
-    work = SplitWork(split, spec.kernel, algebra_on(device))
+    # Settings are sorted by bandwidth, then graph: of each stage, two results suffice.
+    problem = Problem.once_for(split.X_train, split.X_test, arrays=algebra_on(device), keep=2, reusable=True)
     for job in todo:
         part = f"fold {job.fold + 1}" if job.fold >= 0 else "test half"
         progress(f"{spec.title}, split {task.split}, {job.labels} labels, {job.method.key}, {part}")
-        yield run_job(experiment, task, job, split, work)
+        yield run_job(experiment, task, job, split, problem)
 
 
-def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: SplitWork) -> list[Row]:
+def run_job(experiment: Experiment, task: Task, job: Job, split: Split, problem: Problem) -> list[Row]:
     """Solve one problem and score every number of components and every C. Failures become rows with an error."""
     cells = {(cell.params, cell.C): cell for cell in _cells(experiment, task, job)}
     rows: list[Row] = []
@@ -218,7 +219,7 @@ def run_job(experiment: Experiment, task: Task, job: Job, split: Split, work: Sp
         if job.family.features is None:
             _run_scores(job, y, held_out, split, experiment.data_spec(task.data).kernel, add)
         else:
-            _run_features(experiment, job, y, held_out, split, work, add)
+            _run_features(experiment, task, job, y, held_out, split, problem, add)
     except (ValueError, MemoryError, np.linalg.LinAlgError) as error:
         written = {(row.cell.params, row.cell.C) for row in rows}
         message = f"{type(error).__name__}: {error}"
@@ -246,16 +247,20 @@ def _run_scores(job: Job, y: np.ndarray, held_out: np.ndarray | None, split: Spl
 
 def _run_features(
     experiment: Experiment,
+    task: Task,
     job: Job,
     y: np.ndarray,
     held_out: np.ndarray | None,
     split: Split,
-    work: SplitWork,
+    problem: Problem,
     add: Add,
 ) -> None:
-    work.take_seconds()
+    problem.take_seconds()
     start = time.perf_counter()
-    features = _solve(job, y, work)
+    kernel = experiment.data_spec(task.data).kernel
+    params = {**job.params, "n_components": None, "kernel": kernel, "seed": split.seed}
+    assert job.family.features is not None
+    features = job.family.features(problem, y, params)
     labelled = np.flatnonzero(y >= 0)
     F = features.at(labelled)
     if held_out is not None:
@@ -263,8 +268,8 @@ def _run_features(
     elif job.family.uses_labels:
         F_new = features.test()
     else:
-        F_new = work.once("test features", (job.method.key, canonical(job.params)), features.test)
-    relied_on, made_now = work.take_seconds()
+        F_new = problem.once("test features", (job.method.key, canonical(job.params)), features.test)
+    relied_on, made_now = problem.take_seconds()
     seconds = {"shared": relied_on, "features": time.perf_counter() - start - made_now}
     available = features.power.size
     counts = [resolve_n_components(component, available) for component in job.components]
@@ -283,11 +288,6 @@ def _run_features(
         seconds["classifier"] = (time.perf_counter() - start) / len(experiment.C)
         for machine, penalties in machines:
             add(component, penalties, cross @ (machine.weights / unit) + machine.intercepts, r, seconds)
-
-
-def _solve(job: Job, y: np.ndarray, work: SplitWork) -> FeatureSet:
-    assert job.family.features is not None
-    return job.family.features(work, y, {**job.params, "n_components": None})
 
 
 def cost_tasks(experiment: Experiment) -> list[tuple[str, str, int]]:

@@ -1,6 +1,6 @@
-"""The methods of an experiment: each computed from shared work, and as a stand-alone estimator.
+"""The methods of an experiment: each computed from a shared problem, and as a stand-alone estimator.
 
-A family maps (shared work, labels, setting) to features of the labelled and the test points, or directly to scores.
+A family maps (problem, labels, setting) to features of the labelled and the test points, or directly to scores.
 `estimator` returns the same method as a scikit-learn estimator, against which the tests compare the shared computation.
 """
 
@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
-from ldsu.bench.work import SplitWork
 from ldsu.classifier import LDSUClassifier
-from ldsu.kernels import median_gamma, resolve_kernel
+from ldsu.graphs import graph_laplacian, neighbor_weights
+from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, median_gamma, resolve_kernel
 from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, EnFS
 from ldsu.methods.kda import kda_coefficients
 from ldsu.methods.klpp import klpp_directions
 from ldsu.methods.ksda import ksda_directions
 from ldsu.methods.kself import kself_directions, local_fisher_weights
-from ldsu.solvers import Settings, class_projection, spectral_directions
+from ldsu.solvers import Problem, Settings, smooth_features, truncated_directions
 
 Params = Mapping[str, Any]
 
@@ -59,7 +60,8 @@ class Family:
     defaults : dict
         Parameters and their defaults, including "C" of the classifier if it has one.
     features : callable or None
-        ``features(work, codes, params) -> FeatureSet``.
+        ``features(problem, codes, params) -> FeatureSet``; `params` also holds the "kernel" of the data set and the
+        "seed" of the split.
     scores : callable or None
         ``scores(X, codes, X_new, params, seed) -> (len(X_new), c)``, for methods that are classifiers; `params`
         also holds the "kernel" of the data set.
@@ -78,111 +80,139 @@ class Family:
     name: str
     defaults: Params
     estimator: Callable[[Params, str], Any]
-    features: Callable[[SplitWork, np.ndarray, Params], FeatureSet] | None = None
+    features: Callable[[Problem, np.ndarray, Params], FeatureSet] | None = None
     scores: Callable[[np.ndarray, np.ndarray, np.ndarray, Params, int], np.ndarray] | None = None
     uses_labels: bool = True
     one_label: tuple[str, ...] = ()
     shares: tuple[str, ...] = field(default=("gamma_scale",))
 
 
+def _kernel(problem: Problem, params: Params) -> Kernel:
+    return problem.kernel(kernel=params["kernel"], gamma_scale=params["gamma_scale"])
+
+
+def _in_kernel_space(kernel: Kernel) -> bool:
+    return kernel.name not in INPUT_SPACE_KERNELS
+
+
 def _in_coordinates(
-    work: SplitWork, params: Params, T: np.ndarray | None, offset: np.ndarray | None = None
+    problem: Problem, kernel: Kernel, T: np.ndarray | None, offset: np.ndarray | None = None
 ) -> FeatureSet:
     """Features ``B @ T - offset`` of both halves; T is None for the identity."""
-    coordinates = work.coordinates(params["gamma_scale"])
-    B, eigenvalues = coordinates.basis.coordinates, coordinates.basis.eigenvalues
-    n = B.shape[0]
+    basis, stacked = problem.coordinates(kernel)
+    n = problem.n
     shift: Any = 0.0 if offset is None else offset
     if T is None:
-        return FeatureSet(lambda rows: B[rows], lambda: coordinates.test, eigenvalues / n)
+        return FeatureSet(lambda rows: stacked[rows], lambda: stacked[n:], basis.eigenvalues / n)
     # Training features have the column sums of squares of diag(eigenvalues)^1/2 T, less n times the squared mean.
-    power = (eigenvalues @ T**2) / n
+    power = (basis.eigenvalues @ T**2) / n
     if offset is not None:
         power = power - offset**2
     return FeatureSet(
-        lambda rows: B[rows] @ T - shift,
-        lambda: work.algebra.dot(coordinates.test, T) - shift,
+        lambda rows: stacked[rows] @ T - shift,
+        lambda: problem.arrays.dot(stacked[n:], T) - shift,
         np.maximum(power, 0),
     )
 
 
-def _ldsu(filter: str) -> Callable[[SplitWork, np.ndarray, Params], FeatureSet]:
-    def features(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-        basis = work.coordinates(params["gamma_scale"]).basis
-        S = work.projected_cliques(params["gamma_scale"], params["clique_size"], params["theta"]) * params["lam"]
-        S += work.algebra.dot(*class_projection(basis.coordinates, codes))
+def _ldsu(filter: Literal["tikhonov", "heat", "truncate"]) -> Callable[[Problem, np.ndarray, Params], FeatureSet]:
+    def features(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+        kernel, n = _kernel(problem, params), problem.n
         settings = Settings(
-            clique_size=params["clique_size"],
-            cliques_in_kernel_space=work.in_kernel_space,
-            theta=params["theta"],
-            relative=True,
-            lam=params["lam"],
             filter=filter,
             strength=params.get("strength", 0.0),
-            n_components=None,
-            min_anchors=min(LDSU.min_anchors, codes.shape[0]),
+            lam=params["lam"],
+            clique_size=params["clique_size"],
+            theta=params["theta"],
+            cliques="kernel" if _in_kernel_space(kernel) else "input",
+            min_anchors=min(LDSU.min_anchors, n),
         )
-        T, _, _ = spectral_directions(basis, S, codes, settings, arrays=work.algebra)
-        return _in_coordinates(work, params, T)
+        if filter == "truncate":
+            return _in_coordinates(problem, kernel, truncated_directions(problem, codes, kernel, settings)[1])
+        solved = smooth_features(problem, codes, kernel, settings)
+        solved = solved or smooth_features(problem, codes, kernel, settings, joint=True)
+        assert solved is not None
+        return FeatureSet(solved.__getitem__, lambda: solved[n:], (solved[:n] ** 2).mean(axis=0))
 
     return features
 
 
-def _kpca(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+def _kpca(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
     # In coordinates B the covariance is diag(eigenvalues) less a rank-one term, and its eigenvectors are KPCA's.
-    basis = work.coordinates(params["gamma_scale"]).basis
+    kernel = _kernel(problem, params)
+    basis = problem.basis(kernel)
     mean = basis.coordinates.mean(axis=0)
 
     def make() -> np.ndarray:
-        scatter = -basis.coordinates.shape[0] * np.outer(mean, mean)
+        scatter = -problem.n * np.outer(mean, mean)
         scatter.flat[:: basis.rank + 1] += basis.eigenvalues
-        variances, T = work.algebra.eigh(scatter)
-        kept = variances[::-1] > basis.coordinates.shape[0] * np.finfo(float).eps * variances[-1]
+        variances, T = problem.arrays.eigh(scatter)
+        kept = variances[::-1] > problem.n * np.finfo(float).eps * variances[-1]
         return np.ascontiguousarray(T[:, ::-1][:, kept])
 
-    T = work.once("kpca", params["gamma_scale"], make)
-    return _in_coordinates(work, params, T, mean @ T)
+    T = problem.once("kpca", kernel.key, make)
+    return _in_coordinates(problem, kernel, T, mean @ T)
 
 
-def _kda(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    B = work.coordinates(params["gamma_scale"]).basis.coordinates
-    labelled = codes >= 0
-    alpha = kda_coefficients(B[labelled] @ B[labelled].T, codes[labelled], params["delta"])
-    return _in_coordinates(work, params, B[labelled].T @ alpha)
+def _kda(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    kernel = _kernel(problem, params)
+    B_l = problem.basis(kernel).coordinates[codes >= 0]
+    alpha = kda_coefficients(B_l @ B_l.T, codes[codes >= 0], params["delta"])
+    return _in_coordinates(problem, kernel, B_l.T @ alpha)
 
 
-def _ksda(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    B = work.coordinates(params["gamma_scale"]).basis.coordinates
-    BLB = work.projected_neighbors(params["gamma_scale"], params["n_neighbors"])
-    _, T = ksda_directions(B, BLB, codes, params["alpha"], params["beta"], solve=work.algebra.solve)
-    return _in_coordinates(work, params, T)
+def _ksda(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    kernel, k = _kernel(problem, params), params["n_neighbors"]
+
+    def laplacian() -> scipy.sparse.csr_array:
+        return graph_laplacian(neighbor_weights(_neighbors(problem, kernel, k)[1]))
+
+    BLB = _symmetric(problem.project(kernel, ("neighbors", k), laplacian))
+    B = problem.basis(kernel).coordinates
+    _, T = ksda_directions(B, BLB, codes, params["alpha"], params["beta"], solve=problem.arrays.solve)
+    return _in_coordinates(problem, kernel, T)
 
 
-def _kself(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    basis = work.coordinates(params["gamma_scale"]).basis
+def _kself(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    kernel = _kernel(problem, params)
+    basis = problem.basis(kernel)
     labelled = np.flatnonzero(codes >= 0)
     B_l = basis.coordinates[labelled]
     weights = local_fisher_weights(B_l @ B_l.T, codes[labelled], KSELF.local_neighbor)
-    _, T = kself_directions(
-        basis, labelled, *weights, params["beta"], KSELF.ridge, MAX_COMPONENTS, eigh=work.algebra.generalized_eigh
-    )
-    return _in_coordinates(work, params, T)
+    eigh = problem.arrays.generalized_eigh
+    _, T = kself_directions(basis, labelled, *weights, params["beta"], KSELF.ridge, MAX_COMPONENTS, eigh=eigh)
+    return _in_coordinates(problem, kernel, T)
 
 
-def _klpp(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    gamma_scale, n_neighbors, ridge = params["gamma_scale"], params["n_neighbors"], params["ridge"]
-    basis = work.coordinates(gamma_scale).basis
+def _klpp(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    kernel, k, ridge = _kernel(problem, params), params["n_neighbors"], params["ridge"]
+
+    def weights() -> scipy.sparse.csr_array:
+        D2, indices = _neighbors(problem, kernel, k)
+        return neighbor_weights(indices, np.exp(-D2 / (KLPP.heat_scale * (D2.mean() or 1.0))))
 
     def make() -> np.ndarray:
-        BLB, BDB = work.projected_heat(gamma_scale, n_neighbors, KLPP.heat_scale)
-        solved = klpp_directions(basis, BLB.copy(), BDB.copy(), ridge, MAX_COMPONENTS, work.algebra.generalized_eigh)
-        return np.ascontiguousarray(solved[1])
+        BLB = _symmetric(problem.project(kernel, ("heat graph", k), lambda: graph_laplacian(weights())))
+        degrees = problem.project(kernel, ("degrees", k), lambda: scipy.sparse.diags_array(weights().sum(axis=1)))
+        basis, eigh = problem.basis(kernel), problem.arrays.generalized_eigh
+        return np.ascontiguousarray(klpp_directions(basis, BLB, _symmetric(degrees), ridge, MAX_COMPONENTS, eigh)[1])
 
-    return _in_coordinates(work, params, work.once("klpp", (gamma_scale, n_neighbors, ridge), make))
+    return _in_coordinates(problem, kernel, problem.once("klpp", (kernel.key, k, ridge), make))
 
 
-def _plain_kernel(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    return _in_coordinates(work, params, None)
+def _neighbors(problem: Problem, kernel: Kernel, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+    if n_neighbors > problem.n - 1:
+        raise ValueError(f"n_neighbors = {n_neighbors}, but it must be at most {problem.n - 1}.")
+    return problem.neighbors(kernel, n_neighbors, in_kernel_space=_in_kernel_space(kernel))
+
+
+def _symmetric(lower: np.ndarray) -> np.ndarray:
+    """A symmetric matrix from its lower triangle."""
+    return np.tril(lower) + np.tril(lower, -1).T
+
+
+def _plain_kernel(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    return _in_coordinates(problem, _kernel(problem, params), None)
 
 
 def _svm_estimator(params: Params, kernel: str) -> KernelSVC:
@@ -222,9 +252,9 @@ class KernelSVC(ClassifierMixin, BaseEstimator):
         return self.model_.predict(self.kernel_(X, self.support_))
 
 
-def _enfs(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
-    scaler = MaximumScaler().fit(work.split.X_train)
-    X, X_test = scaler.transform(work.split.X_train), scaler.transform(work.split.X_test)
+def _enfs(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    scaler = MaximumScaler().fit(problem.X)
+    X, X_test = scaler.transform(problem.X), scaler.transform(problem.X_new)
     best_first = np.argsort(_selector(params).fit(X, codes).ranking_)
     power = (X[:, best_first] ** 2).mean(axis=0)
     return FeatureSet(lambda rows: X[rows][:, best_first], lambda: X_test[:, best_first], power)
@@ -257,14 +287,14 @@ def _selector(params: Params) -> EnFS:
     )
 
 
-def _umap(work: SplitWork, codes: np.ndarray, params: Params) -> FeatureSet:
+def _umap(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
     # umap-learn reads -1 as unlabelled. The embedding is fitted to the training points only.
-    model = _umap_estimator(params, "", seed=work.split.seed).fit(work.split.X_train, codes)
+    model = _umap_estimator(params, "", seed=params["seed"]).fit(problem.X, codes)
     Z = np.asarray(model.embedding_, dtype=np.float64)
     mean = Z.mean(axis=0)
     return FeatureSet(
         lambda rows: Z[rows] - mean,
-        lambda: np.asarray(model.transform(work.split.X_test), dtype=np.float64) - mean,
+        lambda: np.asarray(model.transform(problem.X_new), dtype=np.float64) - mean,
         ((Z - mean) ** 2).mean(axis=0),
     )
 

@@ -9,22 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ldsu._utils.arrays import Arrays, TorchArrays
+from ldsu._utils.arrays import CPU, Arrays, TorchArrays
 
 DEVICES = ("cpu", "cuda")
 # Below this size the CPU is faster than the GPU including transfers.
 GPU_SIZE = 1500
 
 
-class DenseAlgebra(Arrays):
-    """On the CPU."""
-
-    def dot(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """``A @ B``."""
-        return A @ B
-
-
-class CudaAlgebra(DenseAlgebra):
+class CudaAlgebra(Arrays):
     """Large matrices on a GPU; NumPy arrays in and out."""
 
     def __init__(self) -> None:
@@ -58,8 +50,8 @@ class CudaAlgebra(DenseAlgebra):
         return None if solution is None else self.gpu.get(solution)
 
 
-def algebra_on(device: str) -> DenseAlgebra:
+def algebra_on(device: str) -> Arrays:
     """The algebra of a device, "cpu" or "cuda"."""
     if device not in DEVICES:
         raise ValueError(f"device = {device!r}, but it must be one of {', '.join(DEVICES)}.")
-    return CudaAlgebra() if device == "cuda" else DenseAlgebra()
+    return CudaAlgebra() if device == "cuda" else CPU

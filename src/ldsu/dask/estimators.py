@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 import ldsu
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import require_memory
+from ldsu._utils.parameters import parameters
 from ldsu._utils.stages import Stages
 from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collection, read_blocks, rows_of_blocks
 from ldsu.dask.cluster import Cluster, identity
@@ -21,9 +22,8 @@ from ldsu.dask.solver import solve_on_cluster
 from ldsu.graphs import class_laplacian
 from ldsu.kernels import MEDIAN_ROWS, Kernel, check_mask
 from ldsu.labels import encode_labels
-from ldsu.methods import parameters
 from ldsu.methods.ldsu import SPARSE_ROWS, graph_weight_error
-from ldsu.solvers import unsupported_reason
+from ldsu.solvers import Problem, unsupported_reason
 
 
 def computed(y: Any) -> Any:
@@ -106,7 +106,7 @@ class LDSU(ldsu.LDSU):
         settings = self._settings(n)
         if n <= SPARSE_ROWS and self.solver == "auto":
             return self._fit_on_client(blocks[:], y, names)
-        reason = unsupported_reason(blocks, self.kernel, settings, None)
+        reason = unsupported_reason(blocks, self.kernel, settings)
         if settings.filter != "tikhonov":
             reason = f"only filter='tikhonov' is supported, not {settings.filter!r}"
         if self.solver == "exact":
@@ -118,10 +118,11 @@ class LDSU(ldsu.LDSU):
         if reason:
             raise ValueError(f"Not supported by ldsu.dask.LDSU: {reason}. Use ldsu.LDSU on one machine.")
         self._clip_parameter(self.clique_size, n, "clique_size")
+        problem = Problem.once_for(blocks, stages=stages)
         cluster.set_stage("bandwidth")
         with stages("bandwidth"):
-            kernel = self._resolve_kernel(blocks, self.gamma_scale)
-        kernel = self._choose(blocks, codes, kernel, stages)
+            kernel = self._resolve_kernel(problem, self.gamma_scale)
+        kernel = self._choose(problem, codes, kernel)
         settings = self._settings(n, self.strength_)
         solved = solve_on_cluster(blocks, codes, kernel, settings, stages, keep_graphs=self.store_graphs)
         self.solver_, self.coef_ = "sparse", None
@@ -178,6 +179,7 @@ class LDSU(ldsu.LDSU):
     def map_blocks(self, X: Any, function: Any, columns: int | None, dtype: Any = None) -> Any:
         """A lazy Dask array of ``function(features of a block)``; one-dimensional if `columns` is None."""
         import dask.array as da
+
         from dask import delayed
 
         names = column_names(X)

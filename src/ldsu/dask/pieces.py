@@ -119,7 +119,7 @@ def make_piece(
     places = np.concatenate([np.arange(first_place, first_place + m), around.others])
     points = np.concatenate([shard.points, around.points])
     P, groups = landmarks.features(points)
-    rank = random_ranks(np.concatenate([shard.rows, around.rows]), settings.seed)
+    rank = random_ranks(np.concatenate([shard.rows, around.rows]), settings.random_state)
     sets = conditioning_sets(around.neighbors.astype(np.int64), rank, settings.n_conditioning, ONE)
     rows, columns, values = residual_factor(points, P, sets, landmarks.gamma, settings.nugget, ONE)
     members = places[cliques(around.neighbors[:, : k - 1].astype(np.int64), ONE)]

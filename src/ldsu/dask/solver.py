@@ -140,7 +140,7 @@ def solve_on_cluster(
         ]
         k = settings.clique_size
         theta = settings.theta
-        if settings.relative:
+        if settings.scaling == "relative":
             scatters = cluster.collect([cluster.submit("scatter", pieces.scatter, block) for block in grams])
             theta *= sum(scatters) / (n * k) or 1.0
         else:

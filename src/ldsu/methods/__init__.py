@@ -1,6 +1,5 @@
 """Feature extraction methods, with the names used in the paper."""
 
-from ldsu.methods._base import parameters
 from ldsu.methods.enfs import EnFS
 from ldsu.methods.kda import KDA
 from ldsu.methods.klpp import KLPP
@@ -11,4 +10,4 @@ from ldsu.methods.ldsu import LDSU
 
 METHODS = {method.__name__: method for method in (KDA, KPCA, KSDA, KSELF, KLPP, EnFS, LDSU)}
 
-__all__ = ["KDA", "KLPP", "KPCA", "KSDA", "KSELF", "LDSU", "METHODS", "EnFS", "parameters"]
+__all__ = ["KDA", "KLPP", "KPCA", "KSDA", "KSELF", "LDSU", "METHODS", "EnFS"]

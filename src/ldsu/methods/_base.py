@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from numbers import Integral, Real
+from dataclasses import field
 from textwrap import dedent
-from typing import Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import available_memory, require_memory
+from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
 from ldsu._utils.stages import Stages
 from ldsu.kernels import (
     FLOATS,
     INPUT_SPACE_KERNELS,
-    KERNELS,
     Kernel,
+    KernelName,
     check_magnitude,
     dense,
-    resolve_kernel,
     samples_memory,
     validate_data,
 )
 from ldsu.labels import encode_labels
 from ldsu.neighbors import input_neighbors, kernel_neighbors
-from ldsu.solvers import KernelExpansion
+from ldsu.solvers import KernelExpansion, Problem
 from ldsu.spectrum import KernelBasis, fix_signs
 
-T = TypeVar("T")
 SHARED_DOCS = {
     "kernel parameters": """\
     kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
@@ -63,12 +60,6 @@ SHARED_DOCS = {
 }
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False)
-def parameters(cls: type[T]) -> type[T]:
-    """Generate an `__init__` that assigns the annotated fields of an estimator."""
-    return dataclass(eq=False, repr=False, kw_only=True)(cls)
-
-
 @parameters
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the kernel methods: features are ``k(x, X_fit) @ coef_``.
@@ -93,23 +84,12 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     labelled_matrices: ClassVar[int] = 0
     labelled_only: ClassVar[bool] = False
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="right"), None],
-        "kernel": [StrOptions(set(KERNELS)), callable],
-        "gamma": [Interval(Real, 0, None, closed="neither"), StrOptions({"median"})],
-        "gamma_scale": [Interval(Real, 0, None, closed="neither")],
-        "degree": [Interval(Integral, 1, None, closed="left")],
-        "coef0": [Interval(Real, 0, None, closed="left")],
-        "kernel_params": [dict, None],
-        "verbose": ["boolean"],
-    }
-
-    n_components: int | float | str | None = field(default=None, kw_only=False)
-    kernel: str | Callable[..., float] = "rbf"
-    gamma: float | Literal["median"] = "median"
-    gamma_scale: float | Literal["auto"] = 2.0
-    degree: int = 3
-    coef0: float = 1
+    n_components: Count | Fraction | None = field(default=None, kw_only=False)
+    kernel: KernelName | Callable[..., float] = "rbf"
+    gamma: Positive | Literal["median"] = "median"
+    gamma_scale: Positive = 2.0
+    degree: Count = 3
+    coef0: NonNegative = 1
     kernel_params: dict[str, Any] | None = None
     verbose: bool = False
 
@@ -157,14 +137,15 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         features: np.ndarray = self.feature_map_(dense(X) if self.kernel == "precomputed" else X)
         return features
 
-    def _fit(self, X: Any, y: Any, **extra: Any) -> Self:
+    def _fit(self, X: Any, y: Any, **reused: Any) -> Self:
         X, codes = self._validate(X, y)
-        self._require_memory(X, codes, **extra)
+        self._require_memory(X, codes)
         stages = Stages(type(self).__name__, self.verbose)
+        problem = self._problem(X, stages, **reused)
         with stages("bandwidth"):
-            kernel = self._resolve_kernel(X, self.gamma_scale)
-        kernel = self._choose(X, codes, kernel, stages, **extra)
-        self._learn(X, codes, kernel, stages, **extra)
+            kernel = self._resolve_kernel(problem, self.gamma_scale)
+        kernel = self._choose(problem, codes, kernel)
+        self._learn(problem, codes, kernel)
         if self.coef_ is not None and not np.all(np.isfinite(self.coef_)):
             raise ValueError(
                 f"{type(self).__name__} has infinite coefficients with {self.get_params()}. "
@@ -174,10 +155,11 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.timings_ = stages.seconds
         return self
 
-    def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
-        assert not isinstance(gamma_scale, str)  # only LDSU accepts "auto"
-        return resolve_kernel(
-            X,
+    def _problem(self, X: Any, stages: Stages) -> Problem:
+        return Problem.once_for(X, stages=stages)
+
+    def _resolve_kernel(self, problem: Problem, gamma_scale: float) -> Kernel:
+        return problem.kernel(
             kernel=self.kernel,
             gamma=self.gamma,
             gamma_scale=gamma_scale,
@@ -186,7 +168,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             kernel_params=self.kernel_params,
         )
 
-    def _choose(self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, **extra: Any) -> Kernel:
+    def _choose(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Kernel:
         """Resolve "auto" parameters and return the kernel to use."""
         return kernel
 
@@ -208,7 +190,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X = dense(X)
         return X, codes
 
-    def _learn(self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages) -> None:
+    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> None:
+        X, stages = problem.X, problem.stages
         support = kernel.support(X, np.flatnonzero(codes >= 0) if self.labelled_only else None)
         if self.labelled_only:
             X, codes = X[codes >= 0], codes[codes >= 0]
@@ -252,13 +235,13 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n = m if self.labelled_only else X.shape[0]
         return 8 * (self.matrices * n * n + self.labelled_matrices * m * n)
 
-    def _needed_memory(self, X: Any, codes: np.ndarray, **extra: Any) -> int:
+    def _needed_memory(self, X: Any, codes: np.ndarray) -> int:
         """Peak memory of `fit` in bytes, without X."""
-        return self._memory(X, codes, **extra) + samples_memory(X, self.kernel)
+        return self._memory(X, codes) + samples_memory(X, self.kernel)
 
-    def _require_memory(self, X: Any, codes: np.ndarray, **extra: Any) -> None:
+    def _require_memory(self, X: Any, codes: np.ndarray) -> None:
         n = X.shape[0]
-        needed = self._needed_memory(X, codes, **extra)
+        needed = self._needed_memory(X, codes)
         fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
         require_memory(
             needed,

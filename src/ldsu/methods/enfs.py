@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from dataclasses import field
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import require_memory
+from ldsu._utils.parameters import Count, Fraction, NonNegative, parameters
 from ldsu.graphs import class_indicator
 from ldsu.kernels import check_magnitude, check_mask, dense, validate_data
 from ldsu.labels import encode_labels
@@ -25,6 +25,7 @@ LOSSES = ("least squares", "squared hinge")
 WEIGHTLESS = 1e-4
 
 
+@parameters
 class EnFS(SelectorMixin, BaseEstimator):
     """Select columns by ``min sum_v loss_v(W_v) + alpha sum_v ||W_v||_21 + beta ||[W_1 .. W_V]||_21``.
 
@@ -74,32 +75,11 @@ class EnFS(SelectorMixin, BaseEstimator):
     array([False,  True, False,  True])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_features_to_select": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="right"),
-            None,
-        ],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "beta": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = 0.5,
-        *,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        max_iter: int = 5000,
-        tol: float = 1e-6,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.alpha = alpha
-        self.beta = beta
-        self.max_iter = max_iter
-        self.tol = tol
+    n_features_to_select: Count | Fraction | None = field(default=0.5, kw_only=False)
+    alpha: NonNegative = 1.0
+    beta: NonNegative = 1.0
+    max_iter: Count = 5000
+    tol: NonNegative = 1e-6
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=True)

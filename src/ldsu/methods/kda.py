@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from ldsu._utils.parameters import Positive, parameters
 from ldsu.graphs import class_indicator
-from ldsu.methods._base import KernelFeatures, parameters
+from ldsu.methods._base import KernelFeatures
 from ldsu.spectrum import resolve_n_components, solve_shifted
 
 
@@ -54,12 +53,7 @@ class KDA(KernelFeatures):
     matrices = 4
     labelled_only = True
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelFeatures._parameter_constraints,
-        "delta": [Interval(Real, 0, None, closed="neither")],
-    }
-
-    delta: float = 0.01
+    delta: Positive = 0.01
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         coefficients = kda_coefficients(K, codes, self.delta, self.n_components)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import field
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils._param_validation import Interval
 
+from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
 from ldsu.graphs import graph_laplacian, neighbor_weights
-from ldsu.methods._base import KernelFeatures, parameters
+from ldsu.methods._base import KernelFeatures
 from ldsu.spectrum import GeneralizedEigh, KernelBasis, canonicalize_degenerate, generalized_eigh, resolve_n_components
 
 
@@ -58,17 +57,10 @@ class KLPP(KernelFeatures):
 
     matrices = 8
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelFeatures._parameter_constraints,
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "heat_scale": [Interval(Real, 0, None, closed="neither")],
-        "ridge": [Interval(Real, 0, None, closed="left")],
-    }
-
-    n_components: int | float | str | None = field(default=50, kw_only=False)
-    n_neighbors: int = 5
-    heat_scale: float = 1.0
-    ridge: float = 0.001
+    n_components: Count | Fraction | None = field(default=50, kw_only=False)
+    n_neighbors: Count = 5
+    heat_scale: Positive = 1.0
+    ridge: NonNegative = 0.001
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         D2, neighbors = self._neighbors(K, X, self.n_neighbors)

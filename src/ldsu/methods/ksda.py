@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from ldsu._utils.parameters import Count, NonNegative, Positive, parameters
 from ldsu.graphs import class_indicator, graph_laplacian, neighbor_weights
-from ldsu.methods._base import KernelFeatures, parameters
+from ldsu.methods._base import KernelFeatures
 from ldsu.spectrum import ShiftedSolve, numerical_rank, resolve_n_components, solve_shifted, symmetric_eigh
 
 
@@ -58,16 +57,9 @@ class KSDA(KernelFeatures):
     matrices = 6
     labelled_matrices = 1
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelFeatures._parameter_constraints,
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "beta": [Interval(Real, 0, None, closed="neither")],
-    }
-
-    n_neighbors: int = 5
-    alpha: float = 0.01
-    beta: float = 0.01
+    n_neighbors: Count = 5
+    alpha: NonNegative = 0.01
+    beta: Positive = 0.01
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         L = graph_laplacian(neighbor_weights(self._neighbors(K, X, self.n_neighbors)[1]))

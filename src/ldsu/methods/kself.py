@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import field
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from numbers import Real
+from typing import Annotated, Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from ldsu._utils.parameters import Count, Fraction, NonNegative, parameters
 from ldsu.kernels import kernel_squared_distances
 from ldsu.labels import class_counts
-from ldsu.methods._base import KernelFeatures, parameters
+from ldsu.methods._base import KernelFeatures
 from ldsu.spectrum import (
     GeneralizedEigh,
     KernelBasis,
@@ -69,17 +70,10 @@ class KSELF(KernelFeatures):
     matrices = 9
     labelled_matrices = 3
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelFeatures._parameter_constraints,
-        "beta": [Interval(Real, 0, 1, closed="both")],
-        "ridge": [Interval(Real, 0, None, closed="left")],
-        "local_neighbor": [Interval(Integral, 1, None, closed="left")],
-    }
-
-    n_components: int | float | str | None = field(default=100, kw_only=False)
-    beta: float = 0.1
-    ridge: float = 0.001
-    local_neighbor: int = 7
+    n_components: Count | Fraction | None = field(default=100, kw_only=False)
+    beta: Annotated[float, Interval(Real, 0, 1, closed="both")] = 0.1
+    ridge: NonNegative = 0.001
+    local_neighbor: Count = 7
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.beta + self.ridge == 0:

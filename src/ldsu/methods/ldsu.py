@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import field, replace
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Callable
+from dataclasses import field, fields, replace
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from ldsu._utils.arrays import CPU, arrays_on
 from ldsu._utils.fitting import atomic
+from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
 from ldsu._utils.stages import Stages
-from ldsu.graphs import class_laplacian, local_discriminant_graph
-from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel
+from ldsu.graphs import class_laplacian
+from ldsu.kernels import GAMMA_KERNELS, INPUT_SPACE_KERNELS, Kernel
 from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
-from ldsu.methods._base import KernelFeatures, parameters
+from ldsu.methods._base import KernelFeatures
 from ldsu.methods._leave_one_out import choose
-from ldsu.solvers import FILTERS, MEMORY, SOLVERS, Settings, filtered_labelled_kernel, unsupported_reason
-from ldsu.spectrum import KernelBasis
+from ldsu.solvers import MEMORY, SOLVERS, Problem, Settings, filtered_labelled_kernel, unsupported_reason
 
 # Maximum weight of the graphs, to avoid overflow of squares.
 MAX_WEIGHT = 1e100
@@ -40,7 +40,7 @@ SPARSE_ROWS = 3000
 
 
 @parameters
-class LDSU(KernelFeatures):
+class LDSU(Settings, KernelFeatures):
     """Local discriminant structure uncovering: ``min tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``.
 
     Semi-supervised features from many samples and few labels. K is the kernel matrix of all n samples, L_w the
@@ -63,7 +63,7 @@ class LDSU(KernelFeatures):
         Weight of the graphs relative to the kernel in the smooth filters; 0 ignores the graphs. "auto" is 100, or, with
         ``filter="tikhonov"``, ``scaling="relative"`` and at least three labels in the median class, chosen from 0, 10,
         100 and 1,000 by leave-one-out evaluation of the labelled samples (in closed form, on at most 2,000 rows). This
-        reduces the weight of the graph if neighbors are often of another class. With a `basis` it is always 100.
+        reduces the weight of the graph if neighbors are often of another class.
     lam : float, default=1.0
         Weight of the local discriminant graph against the same-class graph.
     clique_size : int, default=3
@@ -155,7 +155,7 @@ class LDSU(KernelFeatures):
     See Also
     --------
     LDSUClassifier : LDSU features with a linear classifier.
-    KernelBasis : Reuse the decomposition of the kernel for fits with other labels or parameters.
+    Problem : Reuse kernel, neighbors, graphs and spectrum for fits with other labels or parameters.
 
     References
     ----------
@@ -172,56 +172,16 @@ class LDSU(KernelFeatures):
     (5, 200)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **KernelFeatures._parameter_constraints,
-        "n_components": [*KernelFeatures._parameter_constraints["n_components"], StrOptions({"auto"})],
-        "filter": [StrOptions(set(FILTERS))],
-        "strength": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
-        "gamma_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "lam": [Interval(Real, 0, None, closed="left")],
-        "clique_size": [Interval(Integral, 1, None, closed="left")],
-        "theta": [Interval(Real, 0, None, closed="neither")],
-        "scaling": [StrOptions({"relative", "absolute"})],
-        "cliques": [StrOptions({"auto", "input", "kernel"})],
-        "min_anchors": [Interval(Integral, 1, None, closed="left")],
-        "solver": [StrOptions({"auto", *SOLVERS})],
-        "n_landmarks": [Interval(Integral, 0, None, closed="left"), None],
-        "landmark_noise": [Interval(Real, 0, None, closed="left"), None],
-        "n_conditioning": [Interval(Integral, 1, None, closed="left")],
-        "nugget": [Interval(Real, 0, None, closed="neither")],
-        "tol": [Interval(Real, 0, 1, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "neighbor_search": [StrOptions({"auto", "exact", "cells"})],
-        "random_state": [Interval(Integral, 0, None, closed="left")],
-        "device": [str],
-        "store_graphs": ["boolean"],
-    }
-
-    n_components: int | float | str | None = field(default="auto", kw_only=False)
-    filter: str = "tikhonov"
-    strength: float | Literal["auto"] = "auto"
-    lam: float = 1.0
-    clique_size: int = 3
-    theta: float = 0.1
-    scaling: str = "relative"
-    cliques: str = "auto"
-    min_anchors: int = 200
-    solver: str = "auto"
-    n_landmarks: int | None = None
-    landmark_noise: float | None = None
-    n_conditioning: int = 15
-    nugget: float = 0.01
-    tol: float = 1e-2
-    max_iter: int = 1000
-    neighbor_search: str = "auto"
-    random_state: int = 0
-    device: str = "cpu"
+    n_components: Count | Fraction | Literal["auto"] | None = field(default="auto", kw_only=False)  # type: ignore[assignment]
+    strength: NonNegative | Literal["auto"] = "auto"  # type: ignore[assignment]
+    cliques: Literal["auto", "input", "kernel"] = "auto"  # type: ignore[assignment]
+    solver: Annotated[str, StrOptions({"auto", *SOLVERS})] = "auto"
     store_graphs: bool = False
-    gamma_scale: float | Literal["auto"] = "auto"
+    gamma_scale: Positive | Literal["auto"] = "auto"  # type: ignore[assignment]
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, *, basis: KernelBasis | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, problem: Problem | None = None) -> Self:
         """Learn the features.
 
         Parameters
@@ -230,8 +190,8 @@ class LDSU(KernelFeatures):
             Labelled and unlabelled samples; with ``kernel="precomputed"`` the kernel matrix (n, n).
         y : array-like of shape (n,), optional
             Labels; -1, None, NaN or pandas.NA for unlabelled rows. Without any label the features are unsupervised.
-        basis : KernelBasis, optional
-            Precomputed decomposition of the kernel matrix of these samples.
+        problem : Problem, optional
+            Stages computed by earlier fits to these samples, which are reused, and kept for later fits.
 
         Returns
         -------
@@ -239,35 +199,40 @@ class LDSU(KernelFeatures):
         """
         if reason := graph_weight_error(self.lam, self.strength):
             raise ValueError(reason)
-        return self._fit(X, y, basis=basis)
+        return self._fit(X, y, problem=problem)
 
-    def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
-        return super()._resolve_kernel(X, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
+    def _resolve_kernel(self, problem: Problem, gamma_scale: float | str) -> Kernel:
+        return super()._resolve_kernel(problem, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
 
-    def _choose(
-        self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None, **extra: Any
-    ) -> Kernel:
+    def _problem(self, X: Any, stages: Stages, problem: Problem | None = None) -> Problem:
+        if problem is None:
+            return Problem.once_for(X, arrays=arrays_on(self.device), stages=stages)
+        problem.check_samples(X, self.device)
+        problem.stages = stages
+        return problem
+
+    def _choose(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Kernel:
         self.strength_, self.noise_ = resolve_strength(self.strength), NOISE
         self.selection_: list[dict[str, float]] | None = None
-        counts = class_counts(codes)
-        enough_labels = counts.size > 1 and np.median(counts) >= MIN_LABELS_TO_CHOOSE
-        choosable = self.filter == "tikhonov" and self.scaling == "relative" and basis is None
-        if self.strength != "auto" or not (enough_labels and choosable):
+        candidates = self._candidates(codes)
+        if not candidates:
             return kernel
-        with_gamma = self.gamma_scale == "auto" and self.gamma == "median" and kernel.gamma is not None
-        base_scale = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
-        candidates = CANDIDATES if with_gamma else tuple((base_scale, strength) for strength in CANDIDATE_STRENGTHS)
+        base_scale = candidates[0][0]
 
         def rescaled(gamma_scale: float) -> Kernel:
             return replace(kernel, gamma=kernel.gamma * gamma_scale / base_scale) if kernel.gamma else kernel
 
-        with stages("choice of strength"):
+        with problem.stages("choice of strength"):
             rows = self._rows_to_choose(codes)
-            X_some = X[np.ix_(rows, rows)] if kernel.name == "precomputed" else X[rows]
+            some = self._rows_problem(problem, rows, kernel)
             labelled = np.flatnonzero(codes[rows] >= 0)
-            kernels = self._filtered_kernels(X_some, labelled, candidates, rescaled)
+            settings = self._settings(rows.size)
+            kernels = (
+                filtered_labelled_kernel(some, rescaled(scale), settings, strength * settings.lam, labelled)
+                for scale, strength in candidates
+            )
             trusted = [i for i, (_, strength) in enumerate(candidates) if strength >= STRENGTH]
-            order = choose(kernels, np.unique(codes[rows][labelled], return_inverse=True)[1], trusted)
+            order = choose(enumerate(kernels), np.unique(codes[rows][labelled], return_inverse=True)[1], trusted)
             self.noise_ = order[0].noise
             gamma_scale, self.strength_ = candidates[order[0].number]
             names = ("gamma_scale", "strength", "noise", "criterion", "accuracy")
@@ -283,6 +248,18 @@ class LDSU(KernelFeatures):
             ]
         return rescaled(gamma_scale)
 
+    def _candidates(self, codes: np.ndarray) -> tuple[tuple[float, float], ...]:
+        """Candidates (gamma_scale, strength) to choose from; none if the strength is given, or labels are few."""
+        counts = class_counts(codes)
+        enough_labels = counts.size > 1 and np.median(counts) >= MIN_LABELS_TO_CHOOSE
+        choosable = self.strength == "auto" and self.filter == "tikhonov" and self.scaling == "relative"
+        if not (enough_labels and choosable):
+            return ()
+        if self.gamma_scale == "auto" and self.gamma == "median" and self.kernel in GAMMA_KERNELS:
+            return CANDIDATES
+        scale = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
+        return tuple((scale, strength) for strength in CANDIDATE_STRENGTHS)
+
     def _rows_to_choose(self, codes: np.ndarray) -> np.ndarray:
         """The labelled rows, and random other rows, up to the limits of the choice."""
         rng = np.random.default_rng(self.random_state)
@@ -291,37 +268,18 @@ class LDSU(KernelFeatures):
         others = sample_others(codes.size, every, max(0, ROWS_TO_CHOOSE - labelled.size), rng)
         return np.sort(np.concatenate([labelled, others]))
 
-    def _filtered_kernels(
-        self,
-        X: Any,
-        labelled: np.ndarray,
-        candidates: tuple[tuple[float, float], ...],
-        rescaled: Callable[[float], Kernel],
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Filtered kernels of the labelled rows, without the same-class graph, which depends on the labels."""
-        settings = self._settings(X.shape[0])
-        for gamma_scale in dict.fromkeys(scale for scale, _ in candidates):
-            K = rescaled(gamma_scale).train_matrix(X)
-            L, _ = local_discriminant_graph(
-                X,
-                K if settings.cliques_in_kernel_space else None,
-                clique_size=settings.clique_size,
-                theta=settings.theta,
-                relative=True,
-            )
-            for number, (scale, strength) in enumerate(candidates):
-                if scale == gamma_scale:
-                    yield number, filtered_labelled_kernel(K, L, labelled, strength * settings.lam)
+    def _rows_problem(self, problem: Problem, rows: np.ndarray, kernel: Kernel) -> Problem:
+        """The problem of some rows: the same one for all rows, whose stages the fit then finds."""
+        if rows.size == problem.n and problem.arrays is CPU:
+            return problem
+        X = problem.X[np.ix_(rows, rows)] if kernel.name == "precomputed" else problem.X[rows]
+        return Problem.once_for(X, keep=1)
 
-    def _learn(
-        self, X: Any, codes: np.ndarray, kernel: Kernel, stages: Stages, basis: KernelBasis | None = None
-    ) -> None:
-        self._clip_parameter(self.clique_size, X.shape[0], "clique_size")
-        settings = self._settings(X.shape[0], self.strength_)
-        if basis is not None:
-            basis.check_matches(X, kernel)
-        self.solver_ = self._choose_solver(X, settings, basis)
-        solution = SOLVERS[self.solver_](X, codes, kernel, settings, basis=basis, stages=stages)
+    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> None:
+        self._clip_parameter(self.clique_size, problem.n, "clique_size")
+        settings = self._settings(problem.n, self.strength_)
+        self.solver_ = self._choose_solver(problem.X, settings)
+        solution = SOLVERS[self.solver_](problem, codes, kernel, settings)
         self.coef_ = solution.coefficients
         self.n_iter_ = solution.iterations
         self.residual_ = solution.residual
@@ -335,44 +293,45 @@ class LDSU(KernelFeatures):
             self.clique_laplacian_ = solution.clique_laplacian()
             self.neighbors_ = solution.neighbors
 
-    def _memory(self, X: Any, codes: np.ndarray, basis: KernelBasis | None = None) -> int:
-        settings = self._settings(X.shape[0])
-        return MEMORY[self._choose_solver(X, settings, basis)](X, codes, settings, basis=basis)
+    def _memory(self, X: Any, codes: np.ndarray) -> int:
+        n = X.shape[0]
+        settings = self._settings(n)
+        solver = self._choose_solver(X, settings)
+        needed = MEMORY[solver](X, codes, settings)
+        if solver == "exact" and n <= ROWS_TO_CHOOSE and self.device == "cpu":
+            # The choice keeps its kernels and factors, one of each is the solver's.
+            candidates = self._candidates(codes)
+            kept = len({scale for scale, _ in candidates}) + sum(strength > 0 for _, strength in candidates)
+            needed += 8 * n * n * max(0, kept - 2)
+        return needed
 
-    def _choose_solver(self, X: Any, settings: Settings, basis: KernelBasis | None) -> str:
+    def _choose_solver(self, X: Any, settings: Settings) -> str:
         if self.solver != "auto":
             return self.solver
-        supported = settings.filter == "tikhonov" and unsupported_reason(X, self.kernel, settings, basis) is None
+        supported = settings.filter == "tikhonov" and unsupported_reason(X, self.kernel, settings) is None
         supported = supported and not scipy.sparse.issparse(X)
         return "sparse" if supported and X.shape[0] > SPARSE_ROWS else "exact"
 
     def _settings(self, n: int, strength: float | None = None) -> Settings:
+        """The parameters of the problem for n samples, "auto" resolved."""
         n_components = self.n_components
-        if isinstance(n_components, str):  # "auto"
+        if n_components == "auto":
             n_components = TRUNCATE_FRACTION if self.filter == "truncate" else None
         by_kernel = "input" if self.kernel in INPUT_SPACE_KERNELS else "kernel"
         space = by_kernel if self.cliques == "auto" else self.cliques
         if space == "input" and self.kernel == "precomputed":
             raise ValueError("A precomputed kernel has no input space: use cliques='kernel' or 'auto'.")
+        values = {parameter.name: getattr(self, parameter.name) for parameter in fields(Settings)}
         return Settings(
-            clique_size=min(self.clique_size, n),
-            cliques_in_kernel_space=space == "kernel",
-            theta=float(self.theta),
-            relative=self.scaling == "relative",
-            lam=float(self.lam),
-            filter=self.filter,
-            strength=resolve_strength(self.strength) if strength is None else strength,
-            n_components=n_components,
-            min_anchors=min(self.min_anchors, n),
-            n_landmarks=self.n_landmarks,
-            landmark_noise=None if self.landmark_noise is None else float(self.landmark_noise),
-            n_conditioning=min(self.n_conditioning, n - 1),
-            nugget=float(self.nugget),
-            tol=float(self.tol),
-            max_iter=self.max_iter,
-            neighbor_search=self.neighbor_search,
-            seed=self.random_state,
-            device=self.device,
+            **values
+            | {
+                "n_components": n_components,
+                "cliques": space,
+                "strength": resolve_strength(self.strength) if strength is None else strength,
+                "clique_size": min(self.clique_size, n),
+                "min_anchors": min(self.min_anchors, n),
+                "n_conditioning": min(self.n_conditioning, n - 1),
+            }
         )
 
 

@@ -12,7 +12,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.linalg
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import get_scorer_names
@@ -31,69 +30,22 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import available_memory, require_memory
-from ldsu._utils.shared_work import Pieces, in_order
-from ldsu._utils.stages import Stages
+from ldsu._utils.stages import Stages, sharing_order
 from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
-from ldsu.graphs import class_laplacian, clique_grams, clique_grams_kernel, scaled_clique_laplacian
-from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
-from ldsu.labels import UNLABELLED, class_counts, encode_labels
+from ldsu.kernels import FLOATS, Kernel, check_magnitude, dense, samples_memory, validate_data
+from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import graph_weight_error, resolve_strength
 from ldsu.model_selection._scoring import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
-from ldsu.neighbors import cliques, input_neighbors, kernel_neighbors
-from ldsu.solvers import (
-    ASYMMETRY,
-    SMOOTH_FILTERS,
-    Settings,
-    anchor_features,
-    choose_anchors,
-    class_projection,
-    project,
-    scaled_strength,
-)
-from ldsu.spectrum import (
-    KernelBasis,
-    canonicalize_degenerate,
-    fix_signs,
-    resolve_n_components,
-    symmetric_eigh,
-)
+from ldsu.solvers import Problem, Settings, graph_key, rounded_product, smooth_features, truncated_directions
+from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
 DEFAULT_GRID: dict[str, list[Any]] = {"features__strength": [1.0, 10.0, 100.0, 1000.0], "features__clique_size": [3, 5]}
 DEFAULT_SPLITS = 5
 # n x n arrays alive at the peak: kernel, coordinates, projected graph, its eigenvectors, the coordinates rotated by
 # them, LAPACK's workspace of two, and one more while the kernel is decomposed.
 MATRICES = 8
-# Products of lam and strength that agree to this many digits are one product: 0.1 * 100 is 1 * 10.
-PRODUCT_DIGITS = 12
 SECONDS_BETWEEN_LINES = 5.0
-
-
-@dataclass(frozen=True)
-class KernelPiece:
-    """A kernel of one fold, evaluated and decomposed; what has "all" in its name has the n training rows first.
-
-    Attributes
-    ----------
-    K_all : ndarray of shape (n + t, n)
-        Kernel values of training and test rows against the training rows.
-    basis : KernelBasis
-        ``K = B B^T``, q its rank.
-    B_all : ndarray of shape (n + t, q)
-        Training and test rows in the coordinates: ``K_all = B_all B^T``.
-    eps : float
-        Relative error of the kernel values.
-    """
-
-    K_all: np.ndarray
-    basis: KernelBasis
-    B_all: np.ndarray
-    eps: float
-
-    @property
-    def K(self) -> np.ndarray:
-        """The kernel matrix (n, n)."""
-        return self.K_all[: self.K_all.shape[1]]
 
 
 @dataclass(frozen=True)
@@ -160,250 +112,96 @@ class FoldFeatures:
         return RidgePath(self.train[labelled].astype(np.float64, copy=False), self.codes[labelled])
 
 
-def filtered_columns(F: np.ndarray, weights: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-    """Columns of a filtered kernel, ``Kt(:, A) = F diag(f(mu)) F_A^T``, for rotated coordinates F (n + t, q)."""
-    return F @ (weights[:, None] * F[anchors].T)
+@dataclass
+class Fold:
+    """The rows of one fold, as `LDSU` reads them, and the problem of its training rows.
 
-
-def class_graph_correction(Kt_AA: np.ndarray, codes: np.ndarray, strength: float) -> np.ndarray | None:
-    """What the same-class graph adds to a Tikhonov-filtered kernel: C with ``Kt'(:, A) = Kt(:, A) C``.
-
-    ``(Kt^-1 + strength L_w)^-1 = Kt (I + strength L_w Kt)^-1``, and L_w joins labelled points only, all of them
-    anchors: so ``C = (I + strength L_w Kt_AA)^-1``, a system of the size of the anchors.
-
-    Parameters
-    ----------
-    Kt_AA : ndarray of shape (a, a)
-        The kernel filtered by the local graph alone, at the anchors.
-    codes : ndarray of shape (a,)
-        Class numbers of the anchors, -1 for landmarks.
-    strength : float
-        In the units of K.
-
-    Returns
-    -------
-    C : ndarray of shape (a, a) or None
-        None where the solve lost its accuracy, which shows in the asymmetry of ``Kt_AA C``.
-    """
-    a = codes.size
-    try:
-        C = scipy.linalg.solve(
-            np.eye(a) + strength * (class_laplacian(codes) @ Kt_AA), np.eye(a), check_finite=False, overwrite_a=True
-        )
-    except np.linalg.LinAlgError:
-        return None
-    corrected = Kt_AA @ C
-    accurate = np.abs(corrected - corrected.T).max() <= ASYMMETRY * np.abs(corrected).max()
-    return C if accurate else None
-
-
-class FoldWork(Pieces):
-    """The features of every setting on one fold, from shared pieces. Equal to `LDSU.fit` and `transform` to rounding.
-
-    Parameters
+    Attributes
     ----------
     X, y : array-like
         All samples and labels.
     train, test : ndarray of int
         Rows of the fold.
+    kernel : str
+        Name of the kernel: a precomputed one is split by rows and columns.
     stages : Stages
         Records the time of each stage.
     """
 
-    def __init__(self, X: Any, y: Any, train: np.ndarray, test: np.ndarray, stages: Stages) -> None:
-        super().__init__(keep=1)
-        self.X = X
-        self.y = y
-        self.train = train
-        self.test = test
-        self.stages = stages
+    X: Any
+    y: Any
+    train: np.ndarray
+    test: np.ndarray
+    kernel: str
+    stages: Stages
+
+    @cached_property
+    def y_test(self) -> Any:
+        """Labels of the test rows."""
+        return _safe_split(LDSU(), self.X, self.y, self.test)[1]
+
+    @cached_property
+    def _training(self) -> tuple[Problem, np.ndarray, np.ndarray]:
+        """The problem of the training rows, their class numbers, and the classes."""
+        reader = LDSU(kernel=self.kernel)
+        X_train, y_train = _safe_split(reader, self.X, self.y, self.train)
+        X_test, _ = _safe_split(reader, self.X, self.y, self.test, self.train)
+        X_train, codes = reader._validate(X_train, y_train)
+        X_test = validate_data(reader, X_test, accept_sparse="csr", dtype=FLOATS, reset=False)
+        check_magnitude(X_test, also_small=False)
+        X_test = dense(X_test) if self.kernel == "precomputed" else X_test
+        problem = Problem.once_for(X_train, X_test, keep=1, stages=self.stages, reusable=True)
+        return problem, codes, reader.classes_
 
     def features(self, ldsu: LDSU) -> FoldFeatures | None:
-        """Features of the fold's rows; None where the shared way is not accurate enough."""
-        return self.once("features", feature_key(ldsu), lambda: self._scaled_features(ldsu))
+        """Scaled features of the fold's rows, equal to those of an ordinary fit to rounding; None if inaccurate."""
+        return self._training[0].once("features", feature_key(ldsu), lambda: self._scaled_features(ldsu))
 
     def _scaled_features(self, ldsu: LDSU) -> FoldFeatures | None:
-        X, _, codes, classes = self._samples(ldsu)
-        if classes.size < 2 or graph_weight_error(ldsu.lam, ldsu.strength) or not solved_exactly(ldsu, X):
-            return None  # an ordinary fit raises the error or solves the problem differently
-        settings = ldsu._settings(X.shape[0])
-        Z = self._truncated(ldsu, settings) if settings.filter == "truncate" else self._smooth(ldsu, settings)
-        if Z is None:
+        problem, codes, classes = self._training
+        n = problem.n
+        settings = ldsu._settings(n)
+        if classes.size < 2 or graph_weight_error(ldsu.lam, ldsu.strength):
+            return None  # an ordinary fit raises the error
+        if not uses_exact_solver(ldsu, problem.X):
             return None
-        Z = Z.astype(X.dtype, copy=False)
-        scaler = BlockScaler().fit(Z[: codes.size])
-        return FoldFeatures(scaler.transform(Z[: codes.size]), scaler.transform(Z[codes.size :]), codes, classes)
-
-    def _smooth(self, ldsu: LDSU, settings: Settings) -> np.ndarray | None:
-        """Features ``Kt(x, A) Kt_AA^-1/2`` of the training and test rows with a smooth filter."""
-        piece = self._kernel(ldsu)
-        codes = self._samples(ldsu)[2]
-        diagonal = piece.K.diagonal()
-        strength = scaled_strength(settings, float(diagonal.mean()))
-        anchors = self._anchors(ldsu, settings)
-        # Where no class has two labels L_w is zero, and lam multiplies the eigenvalues as strength does.
-        pairs = bool(class_counts(codes).max() > 1)
-        apart = settings.filter == "tikhonov" or not pairs
-        factor = strength * settings.lam if apart else strength
-        if not np.isfinite(factor):
-            return None
-        lam = None if apart else settings.lam
-        key = (graph_key(ldsu), lam, settings.filter, settings.min_anchors, rounded(factor))
-
-        def filtered() -> np.ndarray:
-            mu, F = self._rotated(ldsu, settings, lam)
-            with self.stages("filter"):
-                return filtered_columns(F, SMOOTH_FILTERS[settings.filter](mu, factor), anchors)
-
-        Kt_A = self.once("filtered", key, filtered)
-        with self.stages("features"):
-            Kt_AA = Kt_A[anchors]
-            C: np.ndarray | None = np.eye(anchors.size)
-            if apart and pairs:
-                C = class_graph_correction(Kt_AA, codes[anchors], strength)
-            if C is None:
+        ldsu._clip_parameter(ldsu.clique_size, n, "clique_size")
+        kernel = ldsu._resolve_kernel(problem, ldsu.gamma_scale)
+        if settings.filter == "truncate":
+            Z = self._truncated(problem, codes, kernel, settings)
+        else:
+            features = smooth_features(problem, codes, kernel, settings)
+            if features is None:
                 return None
-            T, _ = anchor_features(C, Kt_AA @ C, float(diagonal.sum()), settings, piece.eps, codes.size)
-            return Kt_A @ T
+            Z = features[:]
+        Z = Z.astype(problem.X.dtype, copy=False)
+        scaler = BlockScaler().fit(Z[:n])
+        return FoldFeatures(scaler.transform(Z[:n]), scaler.transform(Z[n:]), codes, classes)
 
-    def _truncated(self, ldsu: LDSU, settings: Settings) -> np.ndarray:
-        """Features of the training and test rows with the paper's filter: columns of smallest mu."""
-        piece = self._kernel(ldsu)
+    @staticmethod
+    def _truncated(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
+        """Features with the paper's filter: the first of all components, which are computed once."""
 
         def every_component() -> np.ndarray:
-            mu, omega = self._decomposed(ldsu, settings, settings.lam)
-            with self.stages("features"):
-                canonicalize_degenerate(mu, omega, piece.basis.eigenvalues, piece.basis.rank)
-                return piece.K_all @ fix_signs(piece.basis.coefficients(omega))
+            _, directions = truncated_directions(problem, codes, kernel, replace(settings, n_components=None))
+            with problem.stages("features"):
+                coefficients = fix_signs(problem.basis(kernel).coefficients(directions))
+                rows = (problem.kernel_matrix(kernel), problem.new_kernel_values(kernel))
+                return np.vstack([values @ coefficients for values in rows])
 
-        Z = self.once("truncated", (graph_key(ldsu), settings.lam), every_component)
-        return Z[:, : resolve_n_components(settings.n_components, piece.basis.rank)]
-
-    def _samples(self, ldsu: LDSU) -> tuple[Any, Any, np.ndarray, np.ndarray]:
-        """Training and test rows as `fit` and `transform` of `LDSU` read them, class numbers and classes."""
-
-        def make() -> tuple[Any, Any, np.ndarray, np.ndarray]:
-            reader = clone(ldsu)
-            X_train, y_train = _safe_split(reader, self.X, self.y, self.train)
-            X_test, _ = _safe_split(reader, self.X, self.y, self.test, self.train)
-            X_train, codes = reader._validate(X_train, y_train)
-            X_test = validate_data(reader, X_test, accept_sparse="csr", dtype=FLOATS, reset=False)
-            check_magnitude(X_test, also_small=False)
-            return X_train, dense(X_test) if ldsu.kernel == "precomputed" else X_test, codes, reader.classes_
-
-        return self.once("samples", ldsu.kernel, make)
-
-    def _kernel(self, ldsu: LDSU) -> KernelPiece:
-        def make() -> KernelPiece:
-            X, X_test, _, _ = self._samples(ldsu)
-            with self.stages("kernel"):
-                kernel = ldsu._resolve_kernel(X, ldsu.gamma_scale)
-                K = kernel.train_matrix(X)
-                K_all = np.vstack([K, kernel(X_test, kernel.support(X))])
-            with self.stages("decompose kernel"):
-                eps = kernel.precision(X)
-                basis = KernelBasis.from_kernel_matrix(K, eps=eps, kernel=kernel)
-                B_test = K_all[X.shape[0] :] @ (basis.coordinates / basis.eigenvalues)
-                B_all = np.vstack([basis.coordinates, B_test])
-                return KernelPiece(K_all, replace(basis, coordinates=B_all[: X.shape[0]]), B_all, eps)
-
-        return self.once("kernel", kernel_key(ldsu), make)
-
-    def _anchors(self, ldsu: LDSU, settings: Settings) -> np.ndarray:
-        """Anchors, chosen from the numbers that the ordinary fit reads: K for "tikhonov", else its coordinates."""
-        direct = settings.filter == "tikhonov"
-
-        def make() -> np.ndarray:
-            piece = self._kernel(ldsu)
-            codes = self._samples(ldsu)[2]
-            K, B = piece.K, piece.basis.coordinates
-            if direct:
-                sources = (lambda i: K[:, i], K.diagonal(), lambda: K.sum(axis=0))
-            else:
-                sources = (lambda i: B @ B[i], np.einsum("ij,ij->i", B, B), lambda: B @ B.sum(axis=0))
-            return choose_anchors(codes, settings.min_anchors, *sources, eps=piece.eps)
-
-        return self.once("anchors", (kernel_key(ldsu), direct, settings.min_anchors), make)
-
-    def _cliques(self, ldsu: LDSU, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-        """Cliques and their Gram matrices."""
-
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            X = self._samples(ldsu)[0]
-            # Neighbors of each number anew: which of several equally near ones is listed may depend on the number.
-            k = ldsu._clip_parameter(ldsu.clique_size, X.shape[0], "clique_size") - 1
-            if settings.cliques_in_kernel_space:
-                K = self._kernel(ldsu).K
-                members = cliques(kernel_neighbors(K, k)[1])
-                return members, clique_grams_kernel(K, members)
-            members = cliques(input_neighbors(X, k)[1])
-            return members, clique_grams(X, members)
-
-        space = kernel_key(ldsu) if settings.cliques_in_kernel_space else ldsu.kernel
-        return self.once("cliques", (space, ldsu.clique_size), make)
-
-    def _projected(self, ldsu: LDSU, settings: Settings) -> np.ndarray:
-        """``B^T L B`` for the local graph L, in the lower triangle."""
-
-        def make() -> np.ndarray:
-            B = self._kernel(ldsu).basis.coordinates
-            with self.stages("graphs"):
-                members, grams = self._cliques(ldsu, settings)
-                L, _ = scaled_clique_laplacian(grams, members, settings.theta, relative=settings.relative)
-            with self.stages("project graphs"):
-                return project(B, L, np.full(B.shape[0], UNLABELLED), 1.0)
-
-        return self.once("projected", graph_key(ldsu), make)
-
-    def _decomposed(self, ldsu: LDSU, settings: Settings, lam: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenpairs of ``B^T (L_w + lam L) B``; without lam of ``B^T L B``, which serves every lam and strength."""
-
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            S = self._projected(ldsu, settings).copy(order="K")
-            with self.stages("decompose graphs"):
-                if lam is not None:
-                    S *= lam
-                    S += np.dot(*class_projection(self._kernel(ldsu).basis.coordinates, self._samples(ldsu)[2]))
-                if not S.any():  # no graph at all: any directions will do
-                    return np.zeros(S.shape[0]), np.eye(S.shape[0])
-                return symmetric_eigh(S)
-
-        return self.once("decomposed", (graph_key(ldsu), lam), make)
-
-    def _rotated(self, ldsu: LDSU, settings: Settings, lam: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues, and training and test rows in the coordinates of the eigenvectors."""
-
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            mu, omega = self._decomposed(ldsu, settings, lam)
-            with self.stages("decompose graphs"):
-                return np.maximum(mu, 0), self._kernel(ldsu).B_all @ omega
-
-        return self.once("rotated", (graph_key(ldsu), lam), make)
-
-
-def kernel_key(ldsu: LDSU) -> tuple[Hashable, ...]:
-    """What a kernel depends on, beside the samples."""
-    return ldsu.kernel, ldsu.gamma, ldsu.gamma_scale, ldsu.degree, ldsu.coef0
-
-
-def graph_key(ldsu: LDSU) -> tuple[Hashable, ...]:
-    """What the projected local graph depends on, beside the samples; a clique of one has no ridge."""
-    theta = ldsu.theta if ldsu.clique_size > 1 else None
-    return kernel_key(ldsu), (ldsu.clique_size, ldsu.cliques, ldsu.scaling), theta
+        Z = problem.once("truncated", (graph_key(kernel, settings), settings.lam), every_component)
+        return Z[:, : resolve_n_components(settings.n_components, problem.basis(kernel).rank)]
 
 
 def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
     """What the features depend on, beside samples and labels, the most expensive parts first."""
+    strength = resolve_strength(ldsu.strength)
+    kernel = (ldsu.kernel, ldsu.gamma, ldsu.gamma_scale, ldsu.degree, ldsu.coef0)
+    graph = (ldsu.clique_size, ldsu.cliques, ldsu.scaling)
     joint = None if ldsu.filter == "tikhonov" else ldsu.lam
-    product = rounded(ldsu.lam * resolve_strength(ldsu.strength))
     count = type(ldsu.n_components).__name__  # 1 is one feature, 1.0 all of them
-    last = (ldsu.min_anchors, ldsu.lam, resolve_strength(ldsu.strength), count, ldsu.n_components)
-    return (*graph_key(ldsu), joint, ldsu.filter, product, *last)
-
-
-def rounded(value: float) -> str:
-    """A number by its leading digits, as a key."""
-    return f"{value:.{PRODUCT_DIGITS}e}"
+    last = (ldsu.min_anchors, ldsu.lam, strength, count, ldsu.n_components)
+    return (kernel, graph, ldsu.theta, joint, ldsu.filter, rounded_product(ldsu.lam, strength), *last)
 
 
 class FoldClassifier(LDSUClassifier):
@@ -445,9 +243,9 @@ def shareable(model: Any) -> bool:
     return features.solver in ("auto", "exact") and features.device == "cpu" and isinstance(features.kernel, str)
 
 
-def solved_exactly(ldsu: LDSU, X: Any) -> bool:
-    """Whether a fit to X (n x d) would take the exact solver, the one whose pieces are shared."""
-    return ldsu._choose_solver(X, ldsu._settings(X.shape[0]), None) == "exact"
+def uses_exact_solver(ldsu: LDSU, X: Any) -> bool:
+    """Whether a fit to X (n x d) would take the exact solver, whose stages are shared."""
+    return ldsu._choose_solver(X, ldsu._settings(X.shape[0])) == "exact"
 
 
 def reads_scores_only(scorer: Any) -> bool:
@@ -635,7 +433,8 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if any(shared):  # validate the samples once, before any computation
             checked = clone(models[shared.index(True)].features)._validate(X, y)[0]
             shared = [
-                share and solved_exactly(model.features, checked) for share, model in zip(shared, models, strict=True)
+                share and uses_exact_solver(model.features, checked)
+                for share, model in zip(shared, models, strict=True)
             ]
         self.n_shared_ = sum(shared)
         codes, classes = encode_labels(y, _num_samples(X))
@@ -731,24 +530,28 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
         """Setting, fold and result; None for a result that an ordinary fit must give."""
         together = [i for i, share in enumerate(shared) if share]
-        order = [together[i] for i in in_order([feature_key(models[i].features) for i in together])]
+        order = [together[i] for i in sharing_order([feature_key(models[i].features) for i in together])]
         alone = [i for i, share in enumerate(shared) if not share]
         for fold, (train, test) in enumerate(folds):
-            work = FoldWork(X, y, train, test, stages)
+            rows: Fold | None = None
             for i in order:
-                yield i, fold, self._shared_result(work, models[i], scorer)
-            del work
+                kernel = models[i].features.kernel
+                if rows is None or rows.kernel != kernel:
+                    rows = None  # free its memory
+                    rows = Fold(X, y, train, test, kernel, stages)
+                yield i, fold, self._shared_result(rows, models[i], scorer)
+            rows = None
             for i in alone:
                 yield i, fold, None
 
-    def _shared_result(self, work: FoldWork, model: LDSUClassifier, scorer: Any) -> dict[str, Any] | None:
+    def _shared_result(self, fold: Fold, model: LDSUClassifier, scorer: Any) -> dict[str, Any] | None:
         """What an ordinary fit and its score give, from shared features."""
         start = time.perf_counter()
         try:
-            features = work.features(model.features)
+            features = fold.features(model.features)
             if features is None:
                 return None
-            with work.stages("classify"):
+            with fold.stages("classify"):
                 fitted = FoldClassifier(
                     classifier=model.classifier, standardize_scores=model.standardize_scores
                 ).fit_scores(features)
@@ -765,9 +568,8 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "score_time": 0.0,
             }
         fitted_at = time.perf_counter()
-        with work.stages("score"):
-            y_test = _safe_split(model, work.X, work.y, work.test, work.train)[1]
-            scores = _score(fitted, features.test, y_test, scorer, None, self.error_score)
+        with fold.stages("score"):
+            scores = _score(fitted, features.test, fold.y_test, scorer, None, self.error_score)
         return {
             "test_scores": scores,
             "fit_error": None,

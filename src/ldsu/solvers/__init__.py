@@ -1,22 +1,19 @@
 """Solvers that compute the features of LDSU from samples and graphs.
 
-A solver is a function ``solve(X, codes, kernel, settings, *, basis, stages) -> Solution`` with a function ``memory(X,
-codes, settings, *, basis) -> bytes`` that estimates its peak memory. A solver need not form the n x n kernel matrix.
-Register both in `SOLVERS` and `MEMORY` to use it as ``LDSU(solver=...)``.
+A solver is a function ``solve(problem, codes, kernel, settings) -> Solution`` with a function ``memory(X, codes,
+settings) -> bytes`` that estimates its peak memory. It takes what does not depend on labels from the stages of the
+`Problem`, which keeps them. A solver need not form the n x n kernel matrix. Register both in `SOLVERS` and `MEMORY` to
+use it as ``LDSU(solver=...)``.
 """
 
 from ldsu.solvers._conjugate import conjugate_gradients
 from ldsu.solvers._exact import (
-    ASYMMETRY,
-    anchor_features,
-    choose_anchors,
-    class_projection,
+    RowFeatures,
     exact_memory,
     filtered_labelled_kernel,
-    project,
-    scaled_strength,
+    smooth_features,
     solve_exact,
-    spectral_directions,
+    truncated_directions,
 )
 from ldsu.solvers._expansion import KernelExpansion
 from ldsu.solvers._filters import FILTERS, SMOOTH_FILTERS
@@ -24,6 +21,7 @@ from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_o
 from ldsu.solvers._landmarks import landmark_features, resolve_n_directions
 from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units
 from ldsu.solvers._precision import conditional, conditioning_sets, random_ranks, residual_factor
+from ldsu.solvers._problem import Problem, graph_key, rounded_product
 from ldsu.solvers._sparse import (
     anchored_features,
     choose_anchors_among,
@@ -47,7 +45,6 @@ SOLVERS = {"exact": solve_exact, "sparse": solve_sparse}
 MEMORY = {"exact": exact_memory, "sparse": sparse_memory}
 
 __all__ = [
-    "ASYMMETRY",
     "FILTERS",
     "MAX_CONDITIONING",
     "MEMORY",
@@ -56,13 +53,12 @@ __all__ = [
     "JointSystem",
     "KernelExpansion",
     "LocalExpansion",
+    "Problem",
+    "RowFeatures",
     "Settings",
     "Solution",
-    "anchor_features",
     "anchored_features",
-    "choose_anchors",
     "choose_anchors_among",
-    "class_projection",
     "clique_scale",
     "coarse_inverse_of",
     "columns_of",
@@ -72,24 +68,25 @@ __all__ = [
     "exact_memory",
     "filtered_labelled_kernel",
     "gamma_in_units",
+    "graph_key",
     "in_units",
     "landmark_directions",
     "landmark_features",
     "landmarks_of",
     "products",
-    "project",
     "random_ranks",
     "residual_factor",
     "resolve_n_directions",
     "restore_order",
+    "rounded_product",
     "rows_for_spread",
-    "scaled_strength",
+    "smooth_features",
     "solve_exact",
     "solve_sparse",
     "sparse_memory",
-    "spectral_directions",
     "spread",
     "tolerance",
+    "truncated_directions",
     "unsupported_reason",
     "warn_residual",
     "working_precision",

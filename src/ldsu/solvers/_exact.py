@@ -1,61 +1,53 @@
 """The exact solver: dense kernel matrix, no approximation.
 
-There are two algorithms. The spectral algorithm (Algorithm 1 of the paper) decomposes K and then the joint problem; it
-supports every filter, and its first half, a `KernelBasis`, can be reused. The direct algorithm is only for "tikhonov":
-the filtered kernel at the anchors is one linear solve. Both run on ``settings.device``: samples and sparse graphs are
-moved there, eigenvalues and coefficients back, and n x n matrices are not transferred.
+There are two algorithms. The direct algorithm is for "tikhonov": one linear solve gives the filtered kernel at the
+anchors. The spectral algorithm (Algorithm 1 of the paper) decomposes K and then the joint problem; it supports every
+filter, and serves many settings at once. Both run on the device of the problem: samples and sparse graphs are moved
+there, eigenvalues and coefficients back, and n x n matrices are not transferred.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ldsu._utils.arrays import CPU, Arrays, arrays_on
+from ldsu._utils.arrays import CPU, Arrays
 from ldsu._utils.memory import require_memory
-from ldsu._utils.stages import Stages
-from ldsu.graphs import class_laplacian_rows, local_discriminant_graph
+from ldsu.graphs import class_laplacian_rows
 from ldsu.kernels import Kernel
+from ldsu.labels import class_counts
 from ldsu.solvers._expansion import KernelExpansion
 from ldsu.solvers._filters import SMOOTH_FILTERS
+from ldsu.solvers._problem import Problem, graph_key, rounded_product
 from ldsu.solvers._types import Settings, Solution
-from ldsu.spectrum import (
-    EPS,
-    KernelBasis,
-    canonicalize_degenerate,
-    fix_signs,
-    numerical_rank,
-    resolve_n_components,
-)
+from ldsu.spectrum import canonicalize_degenerate, fix_signs, numerical_rank, resolve_n_components
 
-# n x n arrays alive at the peak. Direct: K, M K with its LU factors in place, and one while the kernel is computed.
+# n x n arrays alive at the peak. Direct: K, L K with its LU factors in place, and one while the kernel is computed.
 # Spectral: coordinates, joint matrix, its product with M, and LAPACK's workspace of two for "evd".
 MATRICES = {"direct": 3, "spectral": 5}
 # The same with PyTorch, which overwrites less: measured on a GPU by benchmarks/gpu.py.
 DEVICE_MATRICES = {"direct": 4, "spectral": 8}
 # In main memory, if the kernel is computed on the CPU and moved to a GPU: the kernel, and copies for its validation.
 MOVED_MATRICES = 3
-TRIANGLE_BLOCKS = 6
 # Maximum relative asymmetry of a result that is symmetric in exact arithmetic; above it, the solve is inaccurate.
 ASYMMETRY = 1e-8
 
 
-def algorithm(settings: Settings, basis: KernelBasis | None) -> str:
-    """Algorithm to use: "direct" if no decomposition is needed or given, else "spectral"."""
-    return "direct" if settings.filter == "tikhonov" and basis is None else "spectral"
+def algorithm(settings: Settings) -> str:
+    """Algorithm to use: "direct" if no decomposition is needed, else "spectral"."""
+    return "direct" if settings.filter == "tikhonov" else "spectral"
 
 
-def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: KernelBasis | None) -> int:
+def exact_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     """Peak main memory of the exact solver, in bytes; for a GPU, only of the results."""
     n = X.shape[0]
-    matrices = MATRICES[algorithm(settings, basis)]
+    matrices = MATRICES[algorithm(settings)]
     if settings.device.startswith("cuda"):
-        matrices = MOVED_MATRICES if settings.cliques_in_kernel_space or scipy.sparse.issparse(X) else 0
+        matrices = MOVED_MATRICES if settings.cliques == "kernel" or scipy.sparse.issparse(X) else 0
     return 8 * n * (matrices * n + _columns(n, codes, settings))
 
 
@@ -66,235 +58,270 @@ def _columns(n: int, codes: np.ndarray, settings: Settings) -> int:
     return 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
 
 
-def solve_exact(
-    X: Any, codes: np.ndarray, kernel: Kernel, settings: Settings, *, basis: KernelBasis | None, stages: Stages
-) -> Solution:
+def solve_exact(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Solution:
     """Minimize ``tr(a^T K (L_w + lam L) K a)`` subject to ``a^T K a = I``, or filter K smoothly by the same spectrum.
 
     Parameters
     ----------
-    X : array or sparse matrix of shape (n, d)
+    problem : Problem
+        The samples, and the stages computed from them.
     codes : ndarray of shape (n,)
         Class numbers, -1 where unlabelled.
     kernel : Kernel
     settings : Settings
-    basis : KernelBasis or None
-        The decomposed kernel matrix of X, if available.
-    stages : Stages
     """
-    arrays = arrays_on(settings.device)
+    arrays, n = problem.arrays, problem.n
     if arrays.xp is not np:
-        n = X.shape[0]
         require_memory(
-            8 * n * (DEVICE_MATRICES[algorithm(settings, basis)] * n + _columns(n, codes, settings)),
+            8 * n * (DEVICE_MATRICES[algorithm(settings)] * n + _columns(n, codes, settings)),
             f"The exact solver for {n} samples on device {settings.device!r}",
             "Use fewer samples, or device='cpu'.",
             arrays.free_memory(),
         )
-    with stages("kernel"):
-        needed = basis is None or settings.cliques_in_kernel_space
-        K = kernel.train_matrix(X, arrays) if needed else np.empty((0, 0))
-    with stages("graphs"):
-        L, theta = local_discriminant_graph(
-            X,
-            K if settings.cliques_in_kernel_space else None,
-            clique_size=settings.clique_size,
-            theta=settings.theta,
-            relative=settings.relative,
-            arrays=arrays,
-        )
-        graph = arrays.put_sparse(L)
-    eps = kernel.precision(X)
-    result = None
-    if algorithm(settings, basis) == "direct":
-        result = _direct(K, graph, codes, settings, eps, stages, arrays)
-    if result is None:
-        if basis is None:
-            with stages("decompose kernel"):
-                basis = KernelBasis.from_kernel_matrix(K, eps=eps, arrays=arrays)
-        else:
-            basis = replace(basis, coordinates=arrays.put(basis.coordinates))
-        del K  # free memory for the second decomposition
-        result = _spectral(basis, graph, codes, settings, eps, stages, arrays)
-    coefficients, eigenvalues, anchors = result
-    with stages("features"):
+    result = _direct(problem, codes, kernel, settings) if algorithm(settings) == "direct" else None
+    coefficients, eigenvalues, anchors = result or _spectral(problem, codes, kernel, settings)
+    with problem.stages("features"):
         coefficients = arrays.get(coefficients)
-        feature_map = KernelExpansion(kernel, kernel.support(X), coefficients, device=settings.device)
+        feature_map = KernelExpansion(kernel, kernel.support(problem.X), coefficients, device=settings.device)
+    L, theta = problem.clique_graph(kernel, settings)
     return Solution(feature_map, coefficients, eigenvalues, anchors, lambda: L, theta)
 
 
-# Coefficients or directions (on the device), eigenvalues and anchors.
+# Coefficients (on the device), eigenvalues and anchors.
 Result = tuple[Any, np.ndarray, np.ndarray | None]
 
 
-def _spectral(
-    basis: KernelBasis, L: Any, codes: np.ndarray, settings: Settings, eps: float, stages: Stages, arrays: Arrays
-) -> Result:
-    """Coefficients, eigenvalues and anchors from the coordinates B of the kernel, ``K = B B^T``."""
-    with stages("project graphs"):
-        S = project(basis.coordinates, L, codes, settings.lam, arrays)
-    with stages("decompose graphs"):
-        T, eigenvalues, anchors = spectral_directions(basis, S, codes, settings, eps, arrays)
-    with stages("features"):
-        coefficients = basis.coefficients(T, arrays)
-        return fix_signs(coefficients, arrays) if anchors is None else coefficients, eigenvalues, anchors
+def _direct(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Result | None:
+    """The Tikhonov filter by one linear solve, ``C = (I + strength lam L K)^-1 E_A``; the same-class graph follows.
+
+    None if the solve is inaccurate.
+    """
+    K, arrays = problem.kernel_matrix(kernel), problem.arrays
+    diagonal = arrays.get(K.diagonal())
+    strength = scaled_strength(settings, float(diagonal.mean()))
+    anchors = kernel_anchors(problem, codes, kernel, settings)
+    C = problem.filtered_columns(kernel, settings, strength * settings.lam, anchors)
+    with problem.stages("features"):
+        Kt_AA = arrays.dot(K[arrays.put(anchors)], C)
+        mapped = anchor_map(Kt_AA, codes[anchors], strength, float(diagonal.sum()), problem, kernel, settings)
+        return None if mapped is None else (arrays.dot(C, mapped[0]), mapped[1], anchors)
 
 
-def spectral_directions(
-    basis: KernelBasis, S: Any, codes: np.ndarray, settings: Settings, eps: float = EPS, arrays: Arrays = CPU
-) -> Result:
-    """Directions of the coordinates B that a filter keeps, their eigenvalues, and the anchors.
+def _spectral(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Result:
+    """Coefficients, eigenvalues and anchors from the joint spectrum."""
+    arrays = problem.arrays
+    if settings.filter == "truncate":
+        mu, directions = truncated_directions(problem, codes, kernel, settings)
+        with problem.stages("features"):
+            return fix_signs(problem.basis(kernel).coefficients(directions, arrays), arrays), mu, None
+    mu, directions = problem.spectrum(kernel, settings, codes, settings.lam)
+    basis = problem.basis(kernel)
+    B = basis.coordinates
+    diagonal = arrays.get(arrays.xp.einsum("ij,ij->i", B, B))
+    strength = scaled_strength(settings, float(diagonal.mean()))
+    anchors = coordinate_anchors(problem, codes, kernel, settings)
+    with problem.stages("features"):
+        F_A = arrays.dot(B[arrays.put(anchors)], directions)
+        W = arrays.put(SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength))[:, None] * F_A.T
+        mapped = anchor_map(arrays.dot(F_A, W), None, strength, float(diagonal.sum()), problem, kernel, settings)
+        assert mapped is not None  # symmetric by construction
+        return basis.coefficients(arrays.dot(directions, arrays.dot(W, mapped[0])), arrays), mapped[1], anchors
+
+
+def truncated_directions(
+    problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings
+) -> tuple[np.ndarray, Any]:
+    """The smallest mu (r,), and directions (q, r) of the coordinates, with a unique basis where several are equal."""
+    basis = problem.basis(kernel)
+    r = resolve_n_components(settings.n_components, basis.rank)
+    mu, directions = problem.spectrum(kernel, settings, codes, settings.lam)
+    directions = problem.arrays.copy(directions) if problem.reusable else directions
+    canonicalize_degenerate(mu, directions, basis.eigenvalues, r, problem.arrays)
+    return np.maximum(mu[:r], 0), directions[:, :r]
+
+
+@dataclass(frozen=True)
+class RowFeatures:
+    """Features of training and new rows, ``left @ right``, computed for the rows that are asked for.
+
+    Attributes
+    ----------
+    left : ndarray of shape (n + t, p)
+    right : ndarray of shape (p, r)
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """Features of some rows."""
+        return self.left[rows] @ self.right
+
+
+def smooth_features(
+    problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings, *, joint: bool = False
+) -> RowFeatures | None:
+    """Features ``Kt(x, A) Kt_AA^-1/2`` with a smooth filter, from a spectrum that serves many settings.
+
+    With "tikhonov" the spectrum of the local graph serves all labels, lam and strengths. None if that is inaccurate;
+    with `joint` each label and lam has its own spectrum, which is always accurate.
+    """
+    direct = settings.filter == "tikhonov"
+    diagonal = _kernel_diagonal(problem, kernel, direct)
+    strength = scaled_strength(settings, float(diagonal.mean()))
+    anchors = (kernel_anchors if direct else coordinate_anchors)(problem, codes, kernel, settings)
+    # If no class has two labels L_w is zero, and lam multiplies the eigenvalues as strength does.
+    has_pairs = bool(class_counts(codes).max(initial=0) > 1)
+    apart = (direct and not joint) or not has_pairs
+    lam = None if apart else settings.lam
+    factor = strength * settings.lam if apart else strength
+    if not np.isfinite(factor):
+        return None
+    key = (graph_key(kernel, settings), lam, settings.filter, rounded_product(factor, 1.0), anchors.tobytes())
+
+    def filtered() -> np.ndarray:
+        mu, F = problem.rotated(kernel, settings, codes, lam)
+        with problem.stages("filter"):
+            weights = SMOOTH_FILTERS[settings.filter](mu, factor)
+            columns: np.ndarray = problem.arrays.dot(F, weights[:, None] * F[anchors].T)
+            return columns
+
+    Kt_A = problem.once("filtered", key, filtered)
+    with problem.stages("features"):
+        labels = codes[anchors] if apart and has_pairs else None
+        mapped = anchor_map(Kt_A[anchors], labels, strength, float(diagonal.sum()), problem, kernel, settings)
+        return None if mapped is None else RowFeatures(Kt_A, mapped[0])
+
+
+def anchor_map(
+    Kt_AA: Any,
+    codes: np.ndarray | None,
+    strength: float,
+    trace: float,
+    problem: Problem,
+    kernel: Kernel,
+    settings: Settings,
+) -> tuple[Any, np.ndarray] | None:
+    """R (a x r) such that ``Kt(., A) R`` are lossless features, and their sums of squares over the anchors.
+
+    First the same-class graph joins: ``(Kt^-1 + strength L_w)^-1 = Kt (I + strength L_w Kt)^-1``, and L_w joins
+    labelled points only, all of them anchors, so this is a system of the size of the anchors. Then ``Kt_AA = U S U^T``
+    gives features ``S^-1/2 U^T Kt(A, x)``, whose inner products with features of the anchors equal those of Kt: a
+    classifier trained at the anchors loses nothing.
 
     Parameters
     ----------
-    basis : KernelBasis
-        Its coordinates are B (n x q).
-    S : array of shape (q, q)
-        ``B^T (L_w + lam L) B``; only the lower triangle is read. Overwritten.
-    codes : ndarray of shape (n,)
-    settings : Settings
-    eps : float
-        Relative error of the kernel.
-    arrays : Arrays
-        Device of B and S.
+    Kt_AA : array of shape (a, a)
+        The filtered kernel at the anchors.
+    codes : ndarray of shape (a,) or None
+        Class numbers of the anchors, -1 for landmarks; None if the same-class graph is part of Kt.
+    strength : float
+        In the units of K.
+    trace : float
+        Trace of K: the numerical rank is relative to it.
 
     Returns
     -------
-    T : array of shape (q, r)
-        Features are ``B @ T``.
-    eigenvalues : ndarray of shape (r,)
-    anchors : ndarray of int or None
+    R, eigenvalues : array of shape (a, r), ndarray of shape (r,)
+        None if the solves are inaccurate, which shows in the asymmetry of Kt_AA.
     """
-    B = basis.coordinates
-    if settings.filter == "truncate":
-        mu, omega = arrays.eigh(S)
-        r = resolve_n_components(settings.n_components, basis.rank)
-        canonicalize_degenerate(mu, omega, basis.eigenvalues, r, arrays)
-        return omega[:, :r], np.maximum(mu[:r], 0), None
-    get = arrays.get
-    diagonal = get(arrays.xp.einsum("ij,ij->i", B, B))
-    strength = scaled_strength(settings, float(diagonal.mean()))
-    anchors = choose_anchors(
-        codes, settings.min_anchors, lambda i: get(B @ B[i]), diagonal, lambda: get(B @ B.sum(axis=0)), eps=eps
-    )
-    B_A = B[arrays.put(anchors)]
-    if settings.filter == "tikhonov":
-        S *= strength
-        _add_identity(S, arrays)
-        filtered = arrays.solve(S, B_A.T, 1.0)  # (I + strength S)^-1 B_A^T, shape (q, |A|)
-    else:
-        mu, omega = arrays.eigh(S)
-        kept = arrays.put(SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength))
-        filtered = omega @ (kept[:, None] * (omega.T @ B_A.T))
-    return *anchor_features(
-        filtered, B_A @ filtered, float(diagonal.sum()), settings, eps, basis.coordinates.shape[0], arrays
-    ), anchors
-
-
-def _add_identity(A: Any, arrays: Arrays) -> None:
-    diagonal = arrays.put(np.arange(A.shape[0]))
-    A[diagonal, diagonal] += 1
-
-
-def _direct(
-    K: Any, L: Any, codes: np.ndarray, settings: Settings, eps: float, stages: Stages, arrays: Arrays
-) -> Result | None:
-    """The Tikhonov filter by one linear solve: ``C = (I + strength M K)^-1 E_A``, ``Kt_AA = K_A: C``.
-
-    None if the solve is inaccurate, which is detected by the asymmetry of Kt_AA.
-    """
-    n = K.shape[0]
-    get, xp = arrays.get, arrays.xp
-    diagonal = get(K.diagonal())
-    with stages("solve"):
-        anchors = choose_anchors(
-            codes, settings.min_anchors, lambda i: get(K[:, i]), diagonal, lambda: get(K.sum(axis=0)), eps=eps
-        )
-        MK = joint_dot(L, codes, settings.lam, K)
-        MK *= scaled_strength(settings, float(diagonal.mean()))
-        _add_identity(MK, arrays)
-        at = arrays.put(anchors)
-        C = arrays.zeros((n, anchors.size), "float64")
-        C[at, arrays.put(np.arange(anchors.size))] = 1
-        C = arrays.lu_solve(MK, C)
-        Kt_AA = K[at] @ C
-        if not xp.isfinite(Kt_AA).all():
+    arrays, xp = problem.arrays, problem.arrays.xp
+    C = None
+    if codes is not None:
+        if not _symmetric(Kt_AA, xp):
             return None
-        if anchors.size and not xp.abs(Kt_AA - Kt_AA.T).max() <= ASYMMETRY * xp.abs(Kt_AA).max():
-            return None
-    with stages("features"):
-        return *anchor_features(C, Kt_AA, float(diagonal.sum()), settings, eps, n, arrays), anchors
-
-
-def filtered_labelled_kernel(K: np.ndarray, L: Any, labelled: np.ndarray, strength: float) -> np.ndarray:
-    """Entries of ``(K^-1 + strength L)^-1`` at the labelled points, strength in units of K's mean diagonal."""
-    if strength == 0:
-        return K[np.ix_(labelled, labelled)]
-    LK = L @ K
-    LK *= strength / (float(K.diagonal().mean()) or 1.0)
-    _add_identity(LK, CPU)
-    C = np.zeros((K.shape[0], labelled.size))
-    C[labelled, np.arange(labelled.size)] = 1
-    G: np.ndarray = K[labelled] @ CPU.lu_solve(LK, C)
-    return (G + G.T) / 2
-
-
-def anchor_features(
-    C: Any, Kt_AA: Any, trace: float, settings: Settings, eps: float, n: int, arrays: Arrays = CPU
-) -> tuple[Any, np.ndarray]:
-    """Lossless features ``z(x) = S^-1/2 U^T Kt(A, x)`` from ``Kt(x, A) = k(x, X) C`` and ``Kt_AA = U S U^T``.
-
-    Their inner products with features of the anchors equal those of Kt, so a classifier trained at the anchors loses
-    nothing. C may be any linear map that gives ``Kt(., A)``. The numerical rank is relative to `trace`, the trace of K
-    (n x n).
-    """
-    xp = arrays.xp
-    if not (bool(xp.isfinite(C).all()) and bool(xp.isfinite(Kt_AA).all())):
+        C = class_graph_correction(Kt_AA, codes, strength, arrays)
+        if C is not None:
+            Kt_AA = Kt_AA @ C
+            if not _symmetric(Kt_AA, xp):
+                return None
+    elif not bool(xp.isfinite(Kt_AA).all()):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
             "Use smaller values."
         )
     S, U = arrays.eigh((Kt_AA + Kt_AA.T) / 2)
-    rank = numerical_rank(S, n, eps=eps, unit=trace)
+    rank = numerical_rank(S, problem.n, eps=kernel.precision(problem.X), unit=trace)
     if rank == 0:
         raise ValueError(
             f"No features are left: the kernel is zero, or strength = {settings.strength:.3g} removes all of it."
         )
     r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(xp.flip(U, (1,))[:, :r], arrays)
-    return C @ (U / arrays.put(np.sqrt(S))), S
+    R = U / arrays.put(np.sqrt(S))
+    return R if C is None else C @ R, S
+
+
+def _symmetric(A: Any, xp: Any) -> bool:
+    return not A.shape[0] or bool(xp.isfinite(A).all() and xp.abs(A - A.T).max() <= ASYMMETRY * xp.abs(A).max())
+
+
+def class_graph_correction(Kt_AA: Any, codes: np.ndarray, strength: float, arrays: Arrays = CPU) -> Any:
+    """C (a x a) with ``Kt C = (Kt^-1 + strength L_w)^-1`` at the anchors, ``C = (I + strength L_w Kt_AA)^-1``.
+
+    None if no class has two labels: L_w is then zero.
+    """
+    if not class_counts(codes).max(initial=0) > 1:
+        return None
+    system = arrays.put(np.eye(codes.size))
+    for members, rows in class_laplacian_rows(codes, Kt_AA):
+        system[members] += strength * rows
+    return arrays.lu_solve(arrays.lu_factor(system), arrays.put(np.eye(codes.size)))
+
+
+def filtered_labelled_kernel(
+    problem: Problem, kernel: Kernel, settings: Settings, strength: float, labelled: np.ndarray
+) -> np.ndarray:
+    """Entries of ``(K^-1 + strength L)^-1`` at the labelled points, strength in units of K's mean diagonal."""
+    K = problem.kernel_matrix(kernel)
+    arrays = problem.arrays
+    weight = strength / (float(K.diagonal().mean()) or 1.0)
+    C = problem.filtered_columns(kernel, settings, weight, labelled)
+    G = arrays.get(arrays.dot(K[arrays.put(labelled)], C))
+    return (G + G.T) / 2
 
 
 def scaled_strength(settings: Settings, typical_diagonal: float) -> float:
     """The filter's strength in the units of K: as given, or divided by K's mean diagonal."""
-    return settings.strength / (typical_diagonal or 1.0) if settings.relative else settings.strength
+    return settings.strength / (typical_diagonal or 1.0) if settings.scaling == "relative" else settings.strength
 
 
-def joint_dot(L: Any, codes: np.ndarray, lam: float, Z: Any) -> Any:
-    """``M @ Z = (L_w + lam L) @ Z`` for a sparse L and Z (n x q), on any device."""
-    product = L @ Z
-    product *= lam
-    for members, rows in class_laplacian_rows(codes, Z):
-        product[members] += rows
-    return product
+def _kernel_diagonal(problem: Problem, kernel: Kernel, direct: bool) -> np.ndarray:
+    """Diagonal of K, from the numbers that a fit reads: K for the direct algorithm, else its coordinates."""
+    if direct:
+        return problem.arrays.get(problem.kernel_matrix(kernel).diagonal())
+    B = problem.basis(kernel).coordinates
+    return problem.arrays.get(problem.arrays.xp.einsum("ij,ij->i", B, B))
 
 
-def project(B: Any, L: Any, codes: np.ndarray, lam: float, arrays: Arrays = CPU) -> Any:
-    """``B^T M B`` for B (n x q): only the lower triangle of the (q, q) result is defined."""
-    MB = joint_dot(L, codes, lam, B)
-    q = B.shape[1]
-    S = arrays.zeros((q, q), "float64").T  # in LAPACK's order
-    edges = np.linspace(0, q, TRIANGLE_BLOCKS + 1).astype(int)
-    for start, stop in itertools.pairwise(edges):
-        S[start:, start:stop] = (MB[:, start:stop].T @ B[:, start:]).T  # transposed: in the order of S
-    return S
+def kernel_anchors(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
+    """Anchors chosen by the entries of K."""
+    K, get = problem.kernel_matrix(kernel), problem.arrays.get
+    return _anchors(problem, codes, kernel, settings, True, lambda i: get(K[:, i]), lambda: get(K.sum(axis=0)))
 
 
-def class_projection(B: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two factors (q x m), (m x q) of ``B^T L_w B`` for B (n x q), the low-rank part that depends on labels."""
-    rows = list(class_laplacian_rows(codes, B))
-    labelled = np.concatenate([members for members, _ in rows])
-    return B[labelled].T, np.vstack([L_wB for _, L_wB in rows])
+def coordinate_anchors(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
+    """Anchors chosen by the coordinates of K."""
+    B, get = problem.basis(kernel).coordinates, problem.arrays.get
+    return _anchors(problem, codes, kernel, settings, False, lambda i: get(B @ B[i]), lambda: get(B @ B.sum(axis=0)))
+
+
+def _anchors(
+    problem: Problem,
+    codes: np.ndarray,
+    kernel: Kernel,
+    settings: Settings,
+    direct: bool,
+    column: Callable[[int], np.ndarray],
+    column_sums: Callable[[], np.ndarray],
+) -> np.ndarray:
+    def make() -> np.ndarray:
+        diagonal = _kernel_diagonal(problem, kernel, direct)
+        with problem.stages("solve"):
+            eps = kernel.precision(problem.X)
+            return choose_anchors(codes, settings.min_anchors, column, diagonal, column_sums, eps=eps)
+
+    return problem.once("anchors", (kernel.key, direct, settings.min_anchors, (codes >= 0).tobytes()), make)
 
 
 def choose_anchors(

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from sklearn.utils import gen_batches
 
-from ldsu._utils.arrays import CPU, Arrays, arrays_on
-from ldsu._utils.stages import Stages
+from ldsu._utils.arrays import CPU, Arrays
 from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, mean_clique_scatter
 from ldsu.kernels import Kernel, column_means, dense, shifted
 from ldsu.labels import class_counts
-from ldsu.neighbors import cliques, neighbor_index
+from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
 from ldsu.solvers._joint_system import JointSystem
 from ldsu.solvers._landmarks import (
     MAX_LABELLED,
@@ -37,6 +36,7 @@ from ldsu.solvers._landmarks import (
 )
 from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units
 from ldsu.solvers._precision import conditioning_sets, random_ranks, residual_factor
+from ldsu.solvers._problem import Problem
 from ldsu.solvers._sparse_spectrum import pairs_memory, shifted_strength, truncated_features, unsupported_pairs_reason
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
@@ -64,22 +64,20 @@ def working_precision(codes: np.ndarray, settings: Settings) -> str:
     return "float32" if light and settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
 
 
-def unsupported_reason(X: Any, kernel_name: Any, settings: Settings, basis: Any) -> str | None:
+def unsupported_reason(X: Any, kernel_name: Any, settings: Settings) -> str | None:
     """Why the sparse solver does not support a problem, as the end of a sentence; None if it does."""
     if kernel_name != "rbf":
         return f"it supports kernel='rbf', not {kernel_name!r}"
-    if settings.cliques_in_kernel_space:
+    if settings.cliques == "kernel":
         return "it only supports cliques in the input space"
     if settings.filter == "heat":
         return "it supports filter='tikhonov' and 'truncate', not 'heat'"
-    if basis is not None:
-        return "it does not use a basis"
     if settings.n_conditioning > MAX_CONDITIONING:
         return f"n_conditioning must be at most {MAX_CONDITIONING:,}, not {settings.n_conditioning:,}"
     return unsupported_pairs_reason(X.shape[0], settings) if settings.filter == "truncate" else None
 
 
-def sparse_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Any) -> int:
+def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     """Peak memory of the sparse solver in bytes, without X and its copy."""
     n, d = X.shape
     m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
@@ -94,58 +92,102 @@ def sparse_memory(X: Any, codes: np.ndarray, settings: Settings, *, basis: Any) 
     return n * (copies * d + itemsize * (d + solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
 
 
-def solve_sparse(
-    X: Any, codes: np.ndarray, kernel: Kernel, settings: Settings, *, basis: Any, stages: Stages
-) -> Solution:
+class SortedSamples(NamedTuple):
+    """Samples in the units of the computation, sorted so that near ones are adjacent.
+
+    `order` are the original rows of the samples, `place` is its inverse; `points` are the samples on the device.
+    """
+
+    origin: np.ndarray | None
+    unit: float
+    search_index: NeighborIndex
+    order: np.ndarray
+    place: np.ndarray
+    points: Any
+
+
+def sorted_samples(problem: Problem, settings: Settings, dtype: str) -> SortedSamples:
+    """The samples of a problem, sorted and indexed."""
+
+    def make() -> SortedSamples:
+        with problem.stages("neighbors"):
+            X = dense(problem.X)
+            origin = column_means(X)
+            unit = spread(X[rows_for_spread(problem.n)], origin)
+            samples = in_units(X, origin, unit, dtype)
+            index, order = neighbor_index(samples, problem.arrays, settings.neighbor_search)
+            place = np.empty_like(order)
+            place[order] = np.arange(problem.n)
+            return SortedSamples(origin, unit, index, order, place, problem.arrays.put(index.X))
+
+    return problem.once("sorted samples", (dtype, settings.neighbor_search), make)
+
+
+def listed_neighbors(problem: Problem, samples: SortedSamples, settings: Settings, dtype: str) -> Any:
+    """Nearest other samples of each, as many as cliques and conditioning sets need."""
+    listed = min(max(2 * settings.n_conditioning, settings.clique_size - 1), problem.n - 1)
+
+    def make() -> Any:
+        with problem.stages("neighbors"):
+            return samples.search_index.query_self(listed, samples.points, problem.arrays)
+
+    return problem.once("listed neighbors", (dtype, settings.neighbor_search, listed), make)
+
+
+def sparse_cliques(
+    problem: Problem, samples: SortedSamples, neighbors: Any, settings: Settings, dtype: str
+) -> tuple[Any, Any, float]:
+    """Members (n, k) and scaled Laplacians (n, k, k) of the cliques, and the ridge."""
+    n, unit, arrays = problem.n, samples.unit, problem.arrays
+    relative = settings.scaling == "relative"
+
+    def make() -> tuple[Any, Any, float]:
+        with problem.stages("graphs"):
+            members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
+            grams = clique_grams(samples.points, members, arrays)
+            theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if relative else unit**-2)
+            weights = clique_weights(grams, theta, arrays.xp)
+            weights *= clique_scale(sum_of_diagonals(weights), n, unit, settings)
+            return members, weights, theta
+
+    key = (dtype, settings.neighbor_search, neighbors.shape[1], settings.clique_size, settings.theta, relative)
+    return problem.once("sparse cliques", key, make)
+
+
+def solve_sparse(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Solution:
     """Filter the kernel, ``(K^-1 + strength M)^-1`` with ``M = L_w + lam L``, at linear cost.
 
     With "truncate" the features are the smallest pairs of ``M v = mu K^-1 v``: see `_sparse_spectrum`.
 
     Parameters
     ----------
-    X : array or sparse matrix of shape (n, d)
+    problem : Problem
+        The samples, and the stages computed from them: neighbors and cliques, which do not depend on labels, are kept.
     codes : ndarray of shape (n,)
         Class numbers, -1 where unlabelled.
     kernel : Kernel
         An RBF kernel.
     settings : Settings
-    basis : None
-        Not supported.
-    stages : Stages
     """
-    reason = unsupported_reason(X, kernel.name, settings, basis)
+    reason = unsupported_reason(problem.X, kernel.name, settings)
     if reason:
         raise ValueError(f"solver='sparse' does not support this: {reason}. Use solver='exact'.")
-    arrays = arrays_on(settings.device)
+    n, arrays, stages = problem.n, problem.arrays, problem.stages
     dtype = working_precision(codes, settings)
     settings = tolerance(codes, settings)
-    n = X.shape[0]
-    with stages("neighbours"):
-        X = dense(X)
-        origin = column_means(X)
-        unit = spread(X[rows_for_spread(n)], origin)
-        gamma = gamma_in_units(kernel, unit)
-        samples = in_units(X, origin, unit, dtype)
-        index, order = neighbor_index(samples, arrays, settings.neighbor_search)
-        place = np.empty_like(order)  # of each row among the sorted samples
-        place[order] = np.arange(n)
-        landmarks, m = landmarks_of(codes, settings)
-        samples, codes, landmarks = index.X, codes[order], place[landmarks]
-        points = arrays.put(samples)
-        listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
-        neighbors = index.query_self(min(listed, n - 1), points, arrays)
-    with stages("graphs"):
-        members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
-        grams = clique_grams(points, members, arrays)
-        theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if settings.relative else unit**-2)
-        weights = clique_weights(grams, theta, arrays.xp)
-        weights *= clique_scale(sum_of_diagonals(weights), n, unit, settings)
+    sorted_ = sorted_samples(problem, settings, dtype)
+    origin, unit, index, order, place, points = sorted_
+    neighbors = listed_neighbors(problem, sorted_, settings, dtype)
+    members, weights, theta = sparse_cliques(problem, sorted_, neighbors, settings, dtype)
+    gamma = gamma_in_units(kernel, unit)
+    landmarks, m = landmarks_of(codes, settings)
+    samples, codes, landmarks = index.X, codes[order], place[landmarks]
     with stages("landmarks"):
         anchors = choose_anchors_among(landmarks, m, settings)
         transform = landmark_directions(points[landmarks], n, gamma, settings, arrays)
         P, nearest = landmark_features(points, points[landmarks], transform, gamma, arrays)
     with stages("factor"):
-        rank = arrays.put(random_ranks(order, settings.seed))
+        rank = arrays.put(random_ranks(order, settings.random_state))
         sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
         factor = residual_factor(points, P, sets, gamma, settings.nugget, arrays)
         joint = settings
@@ -227,7 +269,7 @@ def tolerance(codes: np.ndarray, settings: Settings) -> Settings:
 def landmarks_of(codes: np.ndarray, settings: Settings) -> tuple[np.ndarray, int]:
     """Landmark rows from the class codes (n,), and the number of labelled landmarks."""
     n_added = resolve_n_landmarks(settings.n_landmarks, codes.size)
-    return choose_landmarks(codes, n_added, np.random.default_rng(settings.seed))
+    return choose_landmarks(codes, n_added, np.random.default_rng(settings.random_state))
 
 
 def choose_anchors_among(landmarks: np.ndarray, m: int, settings: Settings) -> np.ndarray:
@@ -249,7 +291,7 @@ def sum_of_diagonals(weights: Any) -> float:
 
 def clique_scale(sum_of_diagonals: float, n: int, unit: float, settings: Settings) -> float:
     """Factor of the cliques' Laplacians: to a mean diagonal of 1 if relative, else to the units of the data."""
-    return 1 / (sum_of_diagonals / n or 1.0) if settings.relative else unit**-2
+    return 1 / (sum_of_diagonals / n or 1.0) if settings.scaling == "relative" else unit**-2
 
 
 def anchored_features(

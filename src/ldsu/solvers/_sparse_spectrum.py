@@ -358,7 +358,7 @@ def truncated_features(
     r = resolve_n_components(settings.n_components, n)
     pencil = Pencil.build(system, P, settings.max_iter)
     null = null_pairs(pencil, graph_components(arrays.get(members), codes, settings.lam), r)
-    rng = np.random.default_rng(settings.seed)
+    rng = np.random.default_rng(settings.random_state)
     pairs = smallest_pairs(pencil, null, r, settings.tol, settings.max_iter, rng, BLOCK)
     if pairs.residual > settings.tol:
         warnings.warn(

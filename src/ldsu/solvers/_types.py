@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse
+from sklearn.utils._param_validation import Interval
+
+from ldsu._utils.parameters import Count, Fraction, NonNegative, NonNegativeInt, Positive, parameters
 
 
-@dataclass(frozen=True)
+@parameters
 class Settings:
-    """The parameters of LDSU that shape the problem; see `ldsu.LDSU` for their meaning."""
+    """The parameters of LDSU that shape the problem, with "auto" resolved; see `ldsu.LDSU` for their meaning."""
 
-    clique_size: int
-    cliques_in_kernel_space: bool
-    theta: float
-    relative: bool
-    lam: float
-    filter: str
-    strength: float
-    n_components: int | float | None
-    min_anchors: int
+    n_components: Count | Fraction | None = field(default=None, kw_only=False)
+    filter: Literal["tikhonov", "heat", "truncate"] = "tikhonov"
+    strength: NonNegative = 100.0
+    lam: NonNegative = 1.0
+    clique_size: Count = 3
+    theta: Positive = 0.1
+    scaling: Literal["relative", "absolute"] = "relative"
+    cliques: Literal["input", "kernel"] = "input"
+    min_anchors: Count = 200
     # Of the sparse solver.
-    n_landmarks: int | None = None
-    landmark_noise: float | None = None
-    n_conditioning: int = 15
-    nugget: float = 0.01
-    tol: float = 1e-2
-    max_iter: int = 1000
-    neighbor_search: str = "auto"
-    seed: int = 0
+    n_landmarks: NonNegativeInt | None = None
+    landmark_noise: NonNegative | None = None
+    n_conditioning: Count = 15
+    nugget: Positive = 0.01
+    tol: Annotated[float, Interval(Real, 0, 1, closed="neither")] = 1e-2
+    max_iter: Count = 1000
+    neighbor_search: Literal["auto", "exact", "cells"] = "auto"
+    random_state: NonNegativeInt = 0
     device: str = "cpu"
 
 

@@ -37,7 +37,7 @@ def estimate(task: Task, *, solver: str = "auto", device: str = "cpu") -> Estima
     assert isinstance(features, LDSU)
     codes, _ = encode_labels(task.labels, len(task.labels))
     n, d = task.X.shape
-    chosen = features._choose_solver(task.X, features._settings(n), None)
+    chosen = features._choose_solver(task.X, features._settings(n))
     chooses = np.median(class_counts(codes)) >= MIN_LABELS_TO_CHOOSE
     seconds = CHOICE_SECONDS * (min(n, ROWS_TO_CHOOSE) / 1000) ** 2 * chooses
     seconds += (
