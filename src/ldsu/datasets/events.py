@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.datasets.bags import text_array
-from ldsu.datasets.formats import Arrays, open_any, read_bytes
+from ldsu.datasets.formats import Arrays, read_bytes
+from ldsu.tables.formats.decoding import open_unpacked
 
 BINS = 5
 HOURS, WINDOW_HOURS = 48, 12
@@ -168,7 +169,7 @@ def _read_outcomes(path: Path) -> dict[bytes, int]:
 
 def _table_blocks(path: Path) -> Iterator[bytes]:
     """Whole lines of a table, some megabytes at a time."""
-    with open_any(path) as file:
+    with open_unpacked(path) as file:
         if not file.readline().startswith(b"RecordID,Time,Parameter,Value"):
             raise ValueError("its first line is not RecordID,Time,Parameter,Value")
         while block := file.read(BLOCK_BYTES):

@@ -17,8 +17,9 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ldsu.datasets._registry import Dataset
 from ldsu.datasets.bags import text_array
-from ldsu.datasets.formats import DatasetError, open_any
+from ldsu.datasets.formats import DatasetError
 from ldsu.datasets.preprocessing import balanced_rows
+from ldsu.tables.formats.decoding import open_unpacked
 
 MAX_NOTE_BYTES = 2**20
 FLUSH_ENTRIES = 2**22
@@ -281,7 +282,7 @@ class _Table:
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         """Line numbers and the texts of the required and optional columns; "" for missing optional columns."""
         try:
-            with open_any(self.path) as file:
+            with open_unpacked(self.path) as file:
                 yield from self._rows(file)
         except (EOFError, zlib.error, OSError) as error:
             if isinstance(error, DatasetError):

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ldsu.tables.formats.limits import require
 from ldsu.tables.formats.matrices import LABEL_NAMES, as_columns, find_name
-from ldsu.tables.formats.npy import load_npy, load_npz, npz_entries
+from ldsu.tables.formats.npy import load_npy, open_npz
 from ldsu.tables.images import FileLabel
 from ldsu.tables.table import Table, TableError, count, import_extra
 
@@ -54,10 +53,9 @@ def npy_labels(path: Path) -> Any:
 
 def npz_labels(path: Path) -> Any:
     """An array of an .npz file as a label column: the only one-dimensional one, or the one with a common label name."""
-    entries = {name: entry for name, entry in npz_entries(path).items() if entry.length is not None}
-    name = _only_label(path, list(entries))
-    require(path, 2 * entries[name].n_bytes)
-    return _label_array(path, name, load_npz(path, name))
+    file = open_npz(path)
+    name = _only_label(path, [name for name, entry in file.entries.items() if entry.length is not None])
+    return _label_array(path, name, file.load(name))
 
 
 def _only_label(path: Path, names: Sequence[str]) -> str:

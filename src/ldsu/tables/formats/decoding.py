@@ -9,7 +9,7 @@ import lzma
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from ldsu.tables.formats import MAGIC, READABLE
 from ldsu.tables.formats.limits import require
@@ -47,21 +47,26 @@ def read_text(path: Path) -> tuple[bytes, list[str]]:
         return data.decode("latin-1").encode(), ["Read as latin-1, because it is not UTF-8."]
 
 
+def open_unpacked(path: Path) -> BinaryIO:
+    """Open a file to read bytes, decompressed if its content is that of gzip, bzip2 or xz."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    opener = next((opener for magic, opener in COMPRESSED if head.startswith(magic)), None)
+    return path.open("rb") if opener is None else cast(BinaryIO, opener(path))
+
+
 def _unpacked(path: Path) -> bytes:
     """The decompressed bytes of a file; raises an error before they exceed the memory."""
     with readable(path, "a file"):
         size = path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(8)
     require(path, TEXT_FACTOR * size)
-    opener = next((opener for magic, opener in COMPRESSED if head.startswith(magic)), None)
-    if opener is None:
-        with readable(path, "a file"):
-            return path.read_bytes()
+    with readable(path, "a file"):
+        file = open_unpacked(path)
     chunks: list[bytes] = []
-    with readable(path, "a compressed file"):
-        file = opener(path)
     with file:
+        if isinstance(file, io.BufferedReader):
+            with readable(path, "a file"):
+                return file.read()
         while True:
             with readable(path, "a compressed file"):
                 chunk = file.read(CHUNK)
