@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, zoom
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import StandardScaler, normalize
 
 Shape = tuple[int, int] | None
 Transform = Callable[[np.ndarray, Shape], tuple[np.ndarray, Shape]]
@@ -54,12 +56,6 @@ def _spline_weights(old: int, new: int) -> np.ndarray:
     return zoom(np.eye(old), (new / old, 1), order=3, mode="nearest", grid_mode=True)
 
 
-def unit_norm(X: np.ndarray) -> np.ndarray:
-    """Divide each row by its norm; rows of zeros are unchanged."""
-    norms = np.linalg.norm(X, axis=1, keepdims=True)
-    return X / np.where(norms > 0, norms, 1)
-
-
 def none(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
     """Values as published."""
     return np.asarray(X, dtype=np.float64), image_shape
@@ -72,26 +68,20 @@ def pixels(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
 
 def standard(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
     """Columns standardized to mean 0 and variance 1; a constant column becomes 0. Uses all rows, but no labels."""
-    X = np.array(X, dtype=np.float64)
-    X -= X.mean(axis=0)
-    deviation = X.std(axis=0)
-    X /= np.where(deviation > 0, deviation, 1)
-    return X, image_shape
+    return StandardScaler().fit_transform(np.asarray(X, dtype=np.float64)), image_shape
 
 
 def tf_idf(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
     """Counts times 1 + log((1 + n) / (1 + rows that have the word)), each row of unit norm: rare words have
     more weight than common ones. Uses all n rows, but no labels.
     """
-    X = np.asarray(X, dtype=np.float64)
-    rarity = 1 + np.log((1 + X.shape[0]) / (1 + np.count_nonzero(X, axis=0)))
-    return unit_norm(X * rarity), image_shape
+    return TfidfTransformer().fit_transform(np.asarray(X, dtype=np.float64)).toarray(), image_shape
 
 
 def log(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
     """log(1 + pixel), each image centered and of unit norm: removes the intensity of the light."""
     logs = np.log1p(np.asarray(X, dtype=np.float64))
-    return unit_norm(logs - logs.mean(axis=1, keepdims=True)), image_shape
+    return normalize(logs - logs.mean(axis=1, keepdims=True)), image_shape
 
 
 def local_contrast(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
@@ -103,7 +93,7 @@ def local_contrast(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape
     logs = np.log1p(np.asarray(X, dtype=np.float64)).reshape(-1, *image_shape)
     detail = logs - gaussian_filter(logs, (0, 2, 2))
     contrast = np.sqrt(gaussian_filter(detail**2, (0, 3, 3)))
-    return unit_norm((detail / (contrast + CONTRAST_FLOOR)).reshape(len(logs), -1)), image_shape
+    return normalize((detail / (contrast + CONTRAST_FLOOR)).reshape(len(logs), -1)), image_shape
 
 
 @dataclass(frozen=True)
