@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import io
 import math
 import zipfile
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from ldsu.tables.formats.matrices import (
 )
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
-MAX_NPY_HEADER = 10_000
+MAX_NPY_HEADER = 2**14
 # Codes of `numpy.dtype.kind`.
 NUMBERS_AND_TEXT = "biufSU"
 
@@ -118,24 +118,16 @@ def _load_npz(path: Path, name: str) -> np.ndarray:
 
 def _checked_npy(file: BinaryIO, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype of an array, which must not exceed the available bytes."""
-    shape, dtype, start = _npy_header(file)
-    claimed = start + math.prod(shape) * dtype.itemsize
-    if claimed > size:
-        raise ValueError(f"its header claims {claimed:,} bytes, but there are {size:,}")
-    return shape, dtype
-
-
-def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape and dtype of an array in .npy format, and the offset of its values."""
-    version = np.lib.format.read_magic(file)
-    width = 2 if version == (1, 0) else 4
-    length = int.from_bytes(file.read(width), "little")
-    if length > MAX_NPY_HEADER:
-        raise ValueError(f"its header is {length:,} bytes long")
-    header = ast.literal_eval(file.read(length).decode("utf-8" if version >= (3, 0) else "latin-1"))
-    shape, dtype = header["shape"], np.lib.format.descr_to_dtype(header["descr"])
-    if not (isinstance(shape, tuple) and all(isinstance(side, int) and side >= 0 for side in shape)):
+    head = io.BytesIO(file.read(MAX_NPY_HEADER))  # the header may claim to be larger than the memory
+    version = np.lib.format.read_magic(head)
+    # Version 3 differs from 2 only in the encoding of field names.
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(head)
+    if min(shape, default=0) < 0:
         raise ValueError(f"it has the invalid shape {shape!r}")
     if dtype.hasobject:
         raise ValueError("it contains Python objects (a pickle), which could run code and are not read")
-    return shape, dtype, len(np.lib.format.MAGIC_PREFIX) + 2 + width + length
+    claimed = head.tell() + math.prod(shape) * dtype.itemsize
+    if claimed > size:
+        raise ValueError(f"its header claims {claimed:,} bytes, but there are {size:,}")
+    return shape, dtype
