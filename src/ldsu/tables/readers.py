@@ -13,11 +13,12 @@ from ldsu.tables.formats.decoding import COMPRESSED, read_text
 from ldsu.tables.formats.excel import is_workbook, read_excel, read_ole
 from ldsu.tables.formats.libsvm import LIBSVM_HEAD, is_libsvm, read_libsvm
 from ldsu.tables.formats.matlab import read_hdf5, read_mat
-from ldsu.tables.formats.npy import read_npy, read_npz
+from ldsu.tables.formats.matrices import ArrayFile
+from ldsu.tables.formats.npy import open_npy, open_npz, read_npy, read_npz
 from ldsu.tables.formats.separated import read_separated
 from ldsu.tables.images import SUFFIXES as IMAGE_SUFFIXES
 from ldsu.tables.images import Progress, read_images
-from ldsu.tables.label_files import file_labels, npy_labels, npz_labels, table_labels, with_labels
+from ldsu.tables.label_files import array_labels, file_labels, table_labels, with_labels
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 EXCEL_SUFFIXES = (".xlsx", ".xlsm")
@@ -47,7 +48,7 @@ READERS: dict[str, Callable[[Path], Table]] = {
     "mat": read_mat,
 }
 # A one-dimensional array is not a table, but can be labels.
-LABEL_READERS: dict[str, Callable[[Path], Any]] = {"npy": npy_labels, "npz": npz_labels}
+ARRAY_FILES: dict[str, Callable[[Path], ArrayFile]] = {"npy": open_npy, "npz": open_npz}
 
 
 def read_table(
@@ -125,8 +126,8 @@ def _read_file(path: Path, first_index: int | None = None, n_columns: int | None
 
 def _labels(path: Path) -> Any:
     """The label column of a label file."""
-    read = LABEL_READERS.get(_kind(path))
-    return table_labels(_read_file(path)) if read is None else read(path)
+    open_file = ARRAY_FILES.get(_kind(path))
+    return table_labels(_read_file(path)) if open_file is None else array_labels(open_file(path))
 
 
 def _kind(path: Path) -> str:

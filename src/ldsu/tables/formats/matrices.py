@@ -55,9 +55,9 @@ class ArrayFile:
     entries: dict[str, Entry]
     read: Callable[[str], Any]
 
-    def load(self, name: str) -> Any:
-        """An array, if it fits into memory."""
-        require(self.path, 3 * self.entries[name].n_bytes)
+    def load(self, name: str, copies: int = 2) -> Any:
+        """An array, if so many copies of it fit into memory."""
+        require(self.path, copies * self.entries[name].n_bytes)
         with readable(self.path, self.kind):
             return self.read(name)
 
@@ -81,7 +81,7 @@ def from_arrays(file: ArrayFile) -> Table:
             "columns. Provide one label per row."
         )
     columns = [name for name, length in others.items() if length == n_rows]
-    matrix = as_matrix(path, entries[samples].shape, load(samples), is_transposed)
+    matrix = as_matrix(path, entries[samples].shape, load(samples, copies=3), is_transposed)
     frame = as_columns(path, {name: load(name) for name in columns}, label)
     image_shape = None
     if "image_shape" in entries and entries["image_shape"].length in (2, 3):

@@ -7,7 +7,7 @@ import math
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import scipy.sparse
@@ -16,6 +16,7 @@ from ldsu.tables.formats.limits import archive_members, require
 from ldsu.tables.formats.matrices import (
     LABEL_NAMES,
     ArrayFile,
+    Entry,
     as_columns,
     as_matrix,
     dropped_note,
@@ -27,13 +28,14 @@ from ldsu.tables.formats.matrices import (
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 MAX_NPY_HEADER = 2**14
+NPY_NAME = "its array"
 # Codes of `numpy.dtype.kind`.
 NUMBERS_AND_TEXT = "biufSU"
 
 
 def read_npy(path: Path) -> Table:
     """Read one array: a matrix, or a structured array as named columns."""
-    values = load_npy(path)
+    values = open_npy(path).load(NPY_NAME)
     if values.dtype.names is None:
         if values.ndim != 2:
             raise TableError(
@@ -55,13 +57,11 @@ def _from_columns(path: Path, arrays: dict[str, np.ndarray], names: Iterable[str
     return Table(path, frame=frame, label_name=find_name(kept, LABEL_NAMES), notes=dropped_note(dropped))
 
 
-def load_npy(path: Path) -> np.ndarray:
-    """The array of an .npy file."""
+def open_npy(path: Path) -> ArrayFile:
+    """The array of an .npy file, which has no name."""
     with readable(path, "an .npy file"), path.open("rb") as file:
-        shape, dtype = _checked_npy(file, path.stat().st_size)
-    require(path, 2 * math.prod(shape) * max(dtype.itemsize, 8))
-    with readable(path, "an .npy file"), path.open("rb") as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
+        entry = _checked_entry(file, path.stat().st_size)
+    return ArrayFile(path, "an .npy file", {NPY_NAME: entry}, lambda name: np.load(path, allow_pickle=False))
 
 
 def read_npz(path: Path) -> Table:
@@ -106,8 +106,8 @@ def open_npz(path: Path) -> ArrayFile:
             if not member.filename.endswith(".npy"):
                 raise TableError(f"{path.name} is a zip archive with other content, such as {member.filename!r}.")
             with archive.open(member) as file:
-                shape, dtype = _checked_npy(file, member.file_size)  # type: ignore[arg-type]
-            entries[member.filename.removesuffix(".npy")] = entry_of(shape, dtype)
+                entry = _checked_entry(file, member.file_size)  # type: ignore[arg-type]
+            entries[member.filename.removesuffix(".npy")] = entry
     return ArrayFile(path, "an .npz file", entries, lambda name: _load_npz(path, name))
 
 
@@ -116,8 +116,8 @@ def _load_npz(path: Path, name: str) -> np.ndarray:
         return arrays[name]
 
 
-def _checked_npy(file: BinaryIO, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of an array, which must not exceed the available bytes."""
+def _checked_entry(file: BinaryIO, size: int) -> Entry:
+    """Description of an array, which must not exceed the available bytes."""
     head = io.BytesIO(file.read(MAX_NPY_HEADER))  # the header may claim to be larger than the memory
     version = np.lib.format.read_magic(head)
     # Version 3 differs from 2 only in the encoding of field names.
@@ -130,4 +130,4 @@ def _checked_npy(file: BinaryIO, size: int) -> tuple[tuple[int, ...], np.dtype[A
     claimed = head.tell() + math.prod(shape) * dtype.itemsize
     if claimed > size:
         raise ValueError(f"its header claims {claimed:,} bytes, but there are {size:,}")
-    return shape, dtype
+    return entry_of(shape, dtype)
