@@ -71,7 +71,7 @@ def read_npz(path: Path) -> Arrays:
     more = {name: file.load(name) for name in ("image_shape", "is_test") if name in file.entries}
     if "image_shape" in more:
         more["image_shape"] = tuple(int(side) for side in more["image_shape"])
-    return Arrays(file.load("X"), file.load("y"), **more)
+    return Arrays(file.load("X", copies=3), file.load("y"), **more)
 
 
 def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
@@ -85,7 +85,7 @@ def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
             break
     else:
         raise ValueError(f"it has neither fea and gnd nor X and Y, but {', '.join(file.entries)}")
-    X, y = file.load(names[samples]), integer_labels(file.load(names[labels]))
+    X, y = file.load(names[samples], copies=3), integer_labels(file.load(names[labels]))
     if scipy.sparse.issparse(X):
         require(path, 24 * math.prod(X.shape))
         X = X.toarray()
