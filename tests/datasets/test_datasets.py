@@ -274,6 +274,37 @@ def test_damaged_file_is_named_with_what_to_do(small, tmp_path, damage):
         load("pcmac", data_dir=tmp_path)
 
 
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_damaged_matlab_file_is_read_or_named_and_never_ends_the_process(small, tmp_path, damage, compressed):
+    small("pcmac", 1, 1)
+    path = tmp_path / "PCMAC.mat"
+    content = {"X": scipy.sparse.csc_array(GOOD_X), "Y": GOOD_Y, "cells": np.array(["a", 1.5], dtype=object)}
+    scipy.io.savemat(path, content, do_compression=compressed)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refusals = []
+    for place in rng.integers(124, len(whole), 60):
+        data = bytearray(whole[: place if damage == "cut" else None])
+        if damage == "flip":
+            data[place] ^= 1 << rng.integers(8)
+        path.write_bytes(data)
+        try:
+            assert load("pcmac", data_dir=tmp_path, download=False).X.shape[0] == 2
+        except (DatasetError, MemoryError) as error:  # a damaged length may be one that does not fit
+            refusals.append(str(error))
+    assert len(refusals) > 10
+    assert not any("\n" in message or len(message) > 1000 for message in refusals)
+
+
+def test_archive_that_claims_more_than_the_memory_is_refused_before_it_is_read(small, tmp_path, monkeypatch):
+    small("pcmac", 1, 1)
+    write_npz(tmp_path, "pcmac", GOOD_X, GOOD_Y)
+    monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 100)
+    with pytest.raises(MemoryError, match=r"Reading pcmac\.npz needs about"):
+        load("pcmac", data_dir=tmp_path)
+
+
 def test_pickles_are_never_opened(small, tmp_path):
     class Trap:
         def __reduce__(self):
@@ -281,7 +312,7 @@ def test_pickles_are_never_opened(small, tmp_path):
 
     small("pcmac", 1, 1)
     np.savez(tmp_path / "pcmac.npz", X=np.array([[Trap()], [0]], dtype=object), y=[0, 1])
-    with pytest.raises(DatasetError, match="allow_pickle"):
+    with pytest.raises(DatasetError, match=r"PCMAC: it contains Python objects \(a pickle\), which .* are not read"):
         load("pcmac", data_dir=tmp_path)
 
 

@@ -28,7 +28,6 @@ from fuzz.files import (
 )
 from fuzz.profile import inputs
 from ldsu.tables import TableError, read_table
-from ldsu.tables.formats.separated import NA_MARKERS
 from ldsu.tables.model import fit_task, prepare
 
 FILES = sorted(set(WRITERS) - MODELS)
@@ -186,9 +185,8 @@ def test_what_a_writer_of_csv_quotes_comes_back_as_it_was(columns, separator, en
 
 
 def cleaned(value):
-    """A value as the reader documents it: without blanks around it; a marker is a word where quotes enclose it bare."""
-    bare = value.strip()
-    return None if not bare or (bare != value and bare in NA_MARKERS) else bare
+    """A value as the reader documents it: without blanks around it, and missing where nothing is left."""
+    return value.strip() or None
 
 
 @st.composite

@@ -224,6 +224,8 @@ def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
     names = " and ".join(map(str, paths))
     try:
         arrays = _checked(form.read(*paths), info)
+    except MemoryError:
+        raise
     except Exception as error:  # damaged files raise various errors in numpy, scipy and the standard library
         reason = _reason(error)
         raise DatasetError(f"{names} cannot be read as {info.title}: {reason}. Replace or remove the file.") from error
@@ -237,8 +239,9 @@ def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
     return arrays, content, (f"{note}{variant}.",)
 
 
-def _reason(error: Exception) -> str:
-    """The message of an error in one line of limited length."""
+def _reason(error: BaseException) -> str:
+    """The message of an error, or of its cause if it is a sentence on the file, in one line of limited length."""
+    error = error.__cause__ or error
     text = f"the entry {error} is missing or unknown" if isinstance(error, KeyError) else str(error)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
     return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."

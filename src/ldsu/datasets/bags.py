@@ -7,7 +7,6 @@ their raw form until a split is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -82,9 +81,7 @@ def word_counts(
     if np.size(train_rows) == 0:
         raise ValueError("train_rows is empty. Learning a dictionary needs at least one row.")
     train_rows = np.arange(len(documents))[np.asarray(train_rows)]
-    if not hasattr(documents, "counts"):
-        documents = WordLists(documents)
-    counts, words = documents.counts(train_rows)
+    counts, words = documents.counts(train_rows) if hasattr(documents, "counts") else _count_lists(documents)
     chosen = dictionary(counts[train_rows], size)
     bag = np.zeros((len(documents), size))
     bag[:, : chosen.size] = counts[:, chosen].toarray()
@@ -98,27 +95,10 @@ def dictionary(counts: scipy.sparse.csr_array, size: int) -> np.ndarray:
     return order[: min(size, int(np.count_nonzero(frequency)))]
 
 
-@dataclass(frozen=True)
-class WordLists:
-    """Documents that are lists of words."""
-
-    lists: Sequence[Sequence[str]]
-
-    def __len__(self) -> int:
-        return len(self.lists)
-
-    def __getitem__(self, rows: np.ndarray, /) -> WordLists:
-        return WordLists([self.lists[row] for row in np.arange(len(self))[rows]])
-
-    def arrays(self) -> list[np.ndarray]:
-        """The words and the end of each list."""
-        ends = np.cumsum([len(document) for document in self.lists], dtype=np.int64)
-        return [text_array([word for document in self.lists for word in document]), ends]
-
-    def counts(self, train_rows: np.ndarray) -> tuple[scipy.sparse.csr_array, list[str]]:
-        """Word counts (n, v) of all lists, and the v words in order of appearance."""
-        words = {word: i for i, word in enumerate(dict.fromkeys(word for words in self.lists for word in words))}
-        columns = np.fromiter((words[word] for document in self.lists for word in document), dtype=np.int64)
-        rows = np.repeat(np.arange(len(self)), [len(document) for document in self.lists])
-        shape = (len(self), len(words))
-        return scipy.sparse.csr_array((np.ones(columns.size), (rows, columns)), shape=shape), list(words)
+def _count_lists(lists: Sequence[Sequence[str]]) -> tuple[scipy.sparse.csr_array, list[str]]:
+    """Word counts (n, v) of lists of words, and the v words in order of appearance."""
+    words = {word: i for i, word in enumerate(dict.fromkeys(word for words in lists for word in words))}
+    columns = np.fromiter((words[word] for document in lists for word in document), dtype=np.int64)
+    rows = np.repeat(np.arange(len(lists)), [len(document) for document in lists])
+    shape = (len(lists), len(words))
+    return scipy.sparse.csr_array((np.ones(columns.size), (rows, columns)), shape=shape), list(words)

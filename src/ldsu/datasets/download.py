@@ -16,9 +16,11 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ldsu._utils.files import FULL
 from ldsu.datasets.formats import DatasetError
 
 TIMEOUT_SECONDS = 30.0
@@ -29,7 +31,6 @@ CHUNK_BYTES = 2**18
 SPARE_BYTES = 2**24  # left free on the disk
 MAX_BYTES = 2**31  # larger than any file here: stops endless responses
 MIB = 2**20
-FULL = (errno.ENOSPC, errno.EDQUOT)
 CONTENT_RANGE = re.compile(r"bytes\s+(?P<start>\d+)-\d+/(?P<total>\d+|\*)")
 
 
@@ -242,8 +243,10 @@ def _lock(path: Path) -> Iterator[bool]:
     """Wait for an exclusive lock; False if the file system does not support locks."""
     while True:
         with path.open("a+b") as file:
-            locked = _lock_file(file)
-            if locked and not _is_same_file(path, file):  # removed by its previous owner: others lock the new file
+            locked, is_current = _lock_file(file), False
+            with suppress(FileNotFoundError):
+                is_current = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+            if locked and not is_current:  # removed by its previous owner: others lock the new file
                 continue
             try:
                 yield locked
@@ -272,19 +275,15 @@ def _lock_file(file: BinaryIO) -> bool:
         return False
 
 
-def _is_same_file(path: Path, file: BinaryIO) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
-
-
 @contextmanager
 def _progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show download progress: a bar on a terminal with rich, else a line on stderr every few seconds."""
-    bar = _rich_bar() if sys.stderr.isatty() else None
-    if bar is not None:
-        with bar:
+    if sys.stderr.isatty() and find_spec("rich"):
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(name, total=total)
             yield lambda size: bar.update(task, completed=size)
         return
@@ -298,13 +297,3 @@ def _progress(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
             print(f"{name}: {size / MIB:.1f}{of} MiB", file=sys.stderr, flush=True)
 
     yield print_size
-
-
-def _rich_bar() -> Any:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        return None
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True))

@@ -12,10 +12,12 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.datasets.bags import text_array
-from ldsu.datasets.formats import Arrays, open_any, read_bytes
+from ldsu.datasets.formats import Arrays, read_bytes
+from ldsu.tables.formats.decoding import open_unpacked
 
 BINS = 5
 HOURS, WINDOW_HOURS = 48, 12
+WINDOWS = [f", hours {hour}-{hour + WINDOW_HOURS}" for hour in range(0, HOURS, WINDOW_HOURS)]
 # Values known on arrival have no time; each value of a code is a separate word.
 STATIC = ("Age", "Gender", "Height", "ICUType")
 CODES = ("Gender", "ICUType", "MechVent")
@@ -90,30 +92,20 @@ class Events:
         in_training = np.zeros(self.n_stays, dtype=bool)
         in_training[train_rows] = True
         learn = in_training[self.stay]
-        window = np.minimum(self.minute // (60 * WINDOW_HOURS), HOURS // WINDOW_HOURS - 1)
+        window = np.minimum(self.minute // (60 * WINDOW_HOURS), len(WINDOWS) - 1)
         word = np.empty(self.stay.size, dtype=np.int64)
         words: list[str] = []
         for code, name in enumerate(self.parameters):
             rows = np.flatnonzero(self.parameter == code)
             values = self.value[rows]
             edges, labels = _bins(name, values[learn[rows]])
-            windows = np.zeros(rows.size, dtype=np.int64) if name in STATIC else window[rows]
-            word[rows] = len(words) + np.searchsorted(edges, values, side="right") * _n_windows(name) + windows
-            words += [f"{name} {label}{when}" for label in labels for when in _window_names(name)]
-        counts = scipy.sparse.csr_array(
-            (np.ones(word.size), (self.stay, word)), shape=(self.n_stays, len(words))
-        )  # repeated entries are summed
+            windows = [""] if name in STATIC else WINDOWS
+            place = np.searchsorted(edges, values, side="right") * len(windows)
+            word[rows] = len(words) + place + (0 if name in STATIC else window[rows])
+            words += [f"{name} {label}{when}" for label in labels for when in windows]
+        # Repeated entries are summed.
+        counts = scipy.sparse.csr_array((np.ones(word.size), (self.stay, word)), shape=(self.n_stays, len(words)))
         return counts, words
-
-
-def _n_windows(name: str) -> int:
-    return 1 if name in STATIC else HOURS // WINDOW_HOURS
-
-
-def _window_names(name: str) -> list[str]:
-    if name in STATIC:
-        return [""]
-    return [f", hours {hour}-{hour + WINDOW_HOURS}" for hour in range(0, HOURS, WINDOW_HOURS)]
 
 
 def _bins(name: str, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -168,7 +160,7 @@ def _read_outcomes(path: Path) -> dict[bytes, int]:
 
 def _table_blocks(path: Path) -> Iterator[bytes]:
     """Whole lines of a table, some megabytes at a time."""
-    with open_any(path) as file:
+    with open_unpacked(path) as file:
         if not file.readline().startswith(b"RecordID,Time,Parameter,Value"):
             raise ValueError("its first line is not RecordID,Time,Parameter,Value")
         while block := file.read(BLOCK_BYTES):
@@ -206,17 +198,12 @@ def _parse_events(block: bytes, rows: dict[bytes, int], names: dict[bytes, int])
         line = next(line for line in block.split(b"\n") if line.count(b",") != 3)
         raise ValueError(f"the line {line.decode(errors='replace')!r} does not have four fields")
     minutes = {time: 60 * int(time[:-3]) + int(time[-2:]) for time in set(fields[1::4])}
+    parameters = [names.setdefault(name, len(names)) for name in fields[2::4]]
+    if len(names) > MAX_PARAMETERS:
+        raise ValueError(f"it has more than {MAX_PARAMETERS} parameters")
     return (
         np.array([rows[record] for record in fields[::4]], dtype=np.int32),
         np.array([minutes[time] for time in fields[1::4]], dtype=np.int32),
-        _numbers(fields[2::4], names),
+        np.array(parameters, dtype=np.uint8),
         np.array(fields[3::4], dtype=np.bytes_).astype(np.float64),
     )
-
-
-def _numbers(fields: list[bytes], names: dict[bytes, int]) -> np.ndarray:
-    """The position of each field in `names`; new names are added."""
-    numbers = [names.setdefault(name, len(names)) for name in fields]
-    if len(names) > MAX_PARAMETERS:
-        raise ValueError(f"it has more than {MAX_PARAMETERS} parameters")
-    return np.array(numbers, dtype=np.uint8)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import math
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
-import scipy.io
 import scipy.sparse
-from sklearn.datasets import load_svmlight_file
 
-from ldsu._utils.arrays import ignoring_warnings
+from ldsu.tables.formats.decoding import open_unpacked
+from ldsu.tables.formats.libsvm import parse_libsvm
+from ldsu.tables.formats.limits import require
+from ldsu.tables.formats.matlab import open_mat
+from ldsu.tables.formats.npy import open_npz
 
-OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 MAX_LABEL = 2**31
 
 
@@ -63,43 +59,36 @@ def integer_labels(y: np.ndarray) -> np.ndarray:
     return y.astype(np.int64)
 
 
-@contextmanager
-def open_any(path: Path) -> Iterator[BinaryIO]:
-    """Open a file, plain or compressed (gzip, bzip2, xz, detected from its content), for reading bytes."""
-    with path.open("rb") as file:
-        opener = OPENERS.get(file.read(2))
-    with cast(BinaryIO, opener(path, "rb") if opener else path.open("rb")) as file:
-        yield file
-
-
 def read_bytes(path: Path) -> bytes:
     """The content of a file, decompressed."""
-    with open_any(path) as file:
+    with open_unpacked(path) as file:
         return file.read()
 
 
 def read_npz(path: Path) -> Arrays:
     """Read arrays X, y and, if present, image_shape and is_test."""
-    with np.load(path, allow_pickle=False) as arrays:
-        shape = tuple(int(side) for side in arrays["image_shape"]) if "image_shape" in arrays else None
-        return Arrays(arrays["X"], arrays["y"], cast("tuple[int, int] | None", shape), arrays.get("is_test"))
+    file = open_npz(path)
+    more = {name: file.load(name) for name in ("image_shape", "is_test") if name in file.entries}
+    if "image_shape" in more:
+        more["image_shape"] = tuple(int(side) for side in more["image_shape"])
+    return Arrays(file.load("X", copies=3), file.load("y"), **more)
 
 
 def read_mat(path: Path, image_shape: tuple[int, int] | None = None) -> Arrays:
     """Read a MATLAB file of samples and labels: fea and gnd, or X and Y; images are column-major there."""
-    with ignoring_warnings("The default value for `spmatrix`"):  # of SciPy 1.18: both kinds of sparse arrays work
-        variables = scipy.io.loadmat(path, appendmat=False)
-    if "facedat" in variables:
-        return _face_cells(variables["facedat"])
-    names = {name.lower(): name for name in variables}
+    file = open_mat(path)
+    if "facedat" in file.entries:
+        return _face_cells(file.load("facedat"))
+    names = {name.lower(): name for name in file.entries}
     for samples, labels in (("fea", "gnd"), ("x", "y"), ("data", "label")):
         if samples in names and labels in names:
             break
     else:
-        found = ", ".join(name for name in variables if not name.startswith("__"))
-        raise ValueError(f"it has neither fea and gnd nor X and Y, but {found}")
-    X, y = variables[names[samples]], integer_labels(variables[names[labels]])
-    X = np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)
+        raise ValueError(f"it has neither fea and gnd nor X and Y, but {', '.join(file.entries)}")
+    X, y = file.load(names[samples], copies=3), integer_labels(file.load(names[labels]))
+    if scipy.sparse.issparse(X):
+        require(path, 24 * math.prod(X.shape))
+        X = X.toarray()
     if X.shape[0] != y.size and X.shape[1] == y.size:
         X = X.T
     if image_shape is not None:
@@ -119,7 +108,7 @@ def _image_shape(n_pixels: int, default: tuple[int, int]) -> tuple[int, int]:
 
 def _face_cells(cells: np.ndarray) -> Arrays:
     """UMIST as a cell of 112 x 92 x views arrays, one per person: reduced to 28 x 23 by the means of 4 x 4 blocks."""
-    people = [np.moveaxis(np.asarray(cell, dtype=np.float64), 2, 0) for cell in cells.ravel()]
+    people = [np.moveaxis(np.asarray(cell, dtype=np.float64), 2, 0) for cell in cells]
     images = np.concatenate(people)
     n, height, width = images.shape
     blocks = images.reshape(n, height // 4, 4, width // 4, 4).mean(axis=(2, 4))
@@ -164,12 +153,9 @@ def _digit_table(path: Path) -> np.ndarray:
 
 def read_libsvm_pairs(train: Path, test: Path) -> Arrays:
     """Read the USPS digits in LIBSVM format, where digit 0 has label 1."""
-    parts = []
-    for path in (train, test):
-        with open_any(path) as file:
-            parts.append(load_svmlight_file(file, n_features=256))
-    X = np.concatenate([samples.toarray() for samples, _ in parts])
-    y = integer_labels(np.concatenate([labels for _, labels in parts])) - 1
+    parts = [parse_libsvm(path, read_bytes(path), n_columns=256) for path in (train, test)]
+    X = np.concatenate([samples.toarray() for samples, _, _ in parts])
+    y = integer_labels(np.concatenate([labels for _, labels, _ in parts])) - 1
     return Arrays(X, y, (16, 16), np.arange(len(X)) >= parts[0][0].shape[0])
 
 

@@ -17,8 +17,9 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ldsu.datasets._registry import Dataset
 from ldsu.datasets.bags import text_array
-from ldsu.datasets.formats import DatasetError, open_any
+from ldsu.datasets.formats import DatasetError
 from ldsu.datasets.preprocessing import balanced_rows
+from ldsu.tables.formats.decoding import open_unpacked
 
 MAX_NOTE_BYTES = 2**20
 FLUSH_ENTRIES = 2**22
@@ -164,9 +165,8 @@ def load_notes(
     rows = {identity: row for row, identity in enumerate(died)}
     excluded = {category.strip().lower() for category in exclude_categories}
     table = _WordTable(len(rows))
-    records = _Table(notes_csv, (id_column, text_column), (category_column, error_column), max_note_bytes, report)
-    for line, (identity, text, category, error) in records:
-        report.rows += 1
+    rows_read = _read_rows(notes_csv, (id_column, text_column), (category_column, error_column), max_note_bytes, report)
+    for line, (identity, text, category, error) in rows_read:
         identity = _plain(identity)
         if not identity:
             report.add(f"no {id_column}", line)
@@ -210,7 +210,7 @@ def _dataset(table: _WordTable, died: dict[str, int], report: NotesReport, n: in
 def _read_outcomes(path: Path, id_column: str, column: str, max_bytes: int, report: NotesReport) -> dict[str, int]:
     died: dict[str, int] = {}
     problems = NotesReport()
-    for line, (identity, flag) in _Table(path, (id_column, column), (), max_bytes, problems):
+    for line, (identity, flag) in _read_rows(path, (id_column, column), (), max_bytes, problems):
         identity, flag = _plain(identity), _plain(flag)
         if not identity or flag not in ("0", "1"):
             problems.add(f"no {id_column}, or {column} is neither 0 nor 1", line)
@@ -261,101 +261,90 @@ class _WordTable:
         return self.total, list(self.words)
 
 
-class _Table:
-    """Texts of some columns of the rows of a CSV file, with invalid rows reported instead of raised.
+def _read_rows(
+    path: Path, needed: Sequence[str], optional: Sequence[str], max_bytes: int, report: NotesReport
+) -> Iterator[tuple[int, list[str]]]:
+    """Line and texts of some columns of each valid row of a CSV file; "" for missing optional columns."""
+    names = (*needed, *optional)
+    try:
+        with open_unpacked(path) as file:
+            lines = _Lines(file, max_bytes)
+            _, first = lines.next()
+            header = [name.strip().upper() for name in _split(first.decode("utf-8-sig", "replace").strip("\r\n")) or []]
+            missing = [name for name in needed if name.upper() not in header]
+            if missing:
+                found = ", ".join(header[:12])[:200] or "nothing"
+                raise DatasetError(f"{path} has no column {missing[0]}: its first line has {found}.")
+            position = {name: header.index(name.upper()) for name in names if name.upper() in header}
+            record_start = re.compile(rb'(?:"?[\w.-]*"?,){%d}' % (position[needed[0]] + 1))
+            for line, fields in _records(lines, record_start, report):
+                if len(fields) == len(header):
+                    yield line, [fields[position[name]] if name in position else "" for name in names]
+                else:
+                    report.add(f"{len(header)} fields expected", line)
+    except DatasetError:
+        raise
+    except (EOFError, zlib.error, OSError) as error:
+        raise DatasetError(f"{path} cannot be read to its end: {error}.") from error
+
+
+class _Lines:
+    """Numbered lines of a file, truncated to the maximum length of a record, that can be put back into `ahead`."""
+
+    def __init__(self, file: BinaryIO, max_bytes: int) -> None:
+        self.file, self.max_bytes = file, max_bytes
+        self.ahead: deque[tuple[int, bytes]] = deque()
+        self.number, self.is_whole = 0, True
+
+    def next(self) -> tuple[int, bytes]:
+        """The next line and its number; empty at the end."""
+        if self.ahead:
+            return self.ahead.popleft()
+        self.number += self.is_whole
+        data = self.file.readline(self.max_bytes + 1)
+        self.is_whole = data.endswith(b"\n")
+        return self.number, data
+
+
+def _records(lines: _Lines, record_start: re.Pattern[bytes], report: NotesReport) -> Iterator[tuple[int, list[str]]]:
+    """First line and fields of each record; invalid ones are reported.
 
     An unclosed quote would consume all following rows. A record that cannot be split, or is too long, is therefore
     dropped, and reading resumes at the next line inside it that starts like a record: with as many plain fields as
     there are up to the id. (Python's csv module cannot go back, and its field limit is global.)
     """
-
-    def __init__(
-        self, path: Path, needed: Sequence[str], optional: Sequence[str], max_bytes: int, report: NotesReport
-    ) -> None:
-        self.path, self.needed, self.optional = path, needed, optional
-        self.max_bytes, self.report = max_bytes, report
-        self.ahead: deque[tuple[int, bytes]] = deque()
-        self.line, self.line_is_whole = 0, True
-        self.is_lost = False
-
-    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        """Line numbers and the texts of the required and optional columns; "" for missing optional columns."""
-        try:
-            with open_any(self.path) as file:
-                yield from self._rows(file)
-        except (EOFError, zlib.error, OSError) as error:
-            if isinstance(error, DatasetError):
-                raise
-            raise DatasetError(f"{self.path} cannot be read to its end: {error}.") from error
-
-    def _rows(self, file: BinaryIO) -> Iterator[tuple[int, list[str]]]:
-        _, first = self._next(file)
-        header = [name.strip().upper() for name in _split(first.decode("utf-8-sig", "replace").strip("\r\n")) or []]
-        missing = [name for name in self.needed if name.upper() not in header]
-        if missing:
-            found = ", ".join(header[:12])[:200] or "nothing"
-            raise DatasetError(f"{self.path} has no column {missing[0]}: its first line has {found}.")
-        position = {
-            name: header.index(name.upper()) for name in (*self.needed, *self.optional) if name.upper() in header
-        }
-        record_start = re.compile(rb'(?:"?[\w.-]*"?,){%d}' % max(1, position[self.needed[0]] + 1))
-        while (item := self._record(file, record_start)) is not None:
-            line, fields = item
-            if fields is None:
-                continue
-            if len(fields) != len(header):
-                self._report_row(f"{len(header)} fields expected", line)
-                continue
-            yield line, [fields[position[name]] if name in position else "" for name in (*self.needed, *self.optional)]
-
-    def _record(self, file: BinaryIO, record_start: re.Pattern[bytes]) -> tuple[int, list[str] | None] | None:
-        """The next record, split; fields are None if it was dropped; None at the end of the file."""
-        line, data = self._next(file)
-        while data and (not data.strip() or (self.is_lost and not record_start.match(data))):
-            self.report.lines_passed_over += self.is_lost
-            line, data = self._next(file)
-        self.is_lost = False
-        if not data:
-            return None
-        pieces, size, quotes = [(line, data)], len(data), data.count(b'"')
-        while quotes % 2 and size <= self.max_bytes:
-            number, data = self._next(file)
-            if not data:
-                break
-            pieces.append((number, data))
-            size, quotes = size + len(data), quotes + data.count(b'"')
+    is_lost = False
+    while (piece := lines.next())[1]:
+        line, data = piece
+        if not data.strip() or (is_lost and not record_start.match(data)):
+            report.lines_passed_over += is_lost
+            continue
+        pieces, size, quotes = [piece], len(data), data.count(b'"')
+        while quotes % 2 and size <= lines.max_bytes and (piece := lines.next())[1]:
+            pieces.append(piece)
+            size, quotes = size + len(piece[1]), quotes + piece[1].count(b'"')
+        report.rows += 1
         fields = None
-        if size <= self.max_bytes and quotes % 2 == 0:
-            fields = _split(self._text(b"".join(piece for _, piece in pieces), line))
+        if size <= lines.max_bytes and quotes % 2 == 0:
+            fields = _split(_decoded(b"".join(data for _, data in pieces), line, report))
+        is_lost = fields is None
         if fields is None:
-            self._report_row("unclosed or misplaced quote, or too long", line)
-            self.is_lost = True
-            self.ahead.extendleft(reversed(pieces[1:]))
-        return line, fields
+            report.add("unclosed or misplaced quote, or too long", line)
+            lines.ahead.extendleft(reversed(pieces[1:]))
+        else:
+            yield line, fields
 
-    def _text(self, data: bytes, line: int) -> str:
-        if b"\0" in data:
-            self.report.add("NUL bytes, read as blanks", line)
-            data = data.replace(b"\0", b" ")
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            self.report.add("bytes that are not UTF-8, read as blanks", line)
-            text = data.decode(errors="replace").replace("\N{REPLACEMENT CHARACTER}", " ")
-        return text.rstrip("\r\n")
 
-    def _next(self, file: BinaryIO) -> tuple[int, bytes]:
-        """The next line with its number, truncated to the maximum length of a record; empty at the end."""
-        if self.ahead:
-            return self.ahead.popleft()
-        self.line += self.line_is_whole
-        data = file.readline(self.max_bytes + 1)
-        self.line_is_whole = data.endswith(b"\n")
-        return self.line, data
-
-    def _report_row(self, problem: str, line: int) -> None:
-        self.report.rows += 1
-        self.report.add(problem, line)
+def _decoded(data: bytes, line: int, report: NotesReport) -> str:
+    if b"\0" in data:
+        report.add("NUL bytes, read as blanks", line)
+        data = data.replace(b"\0", b" ")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        report.add("bytes that are not UTF-8, read as blanks", line)
+        text = data.decode(errors="replace").replace("\N{REPLACEMENT CHARACTER}", " ")
+    return text.rstrip("\r\n")
 
 
 def _split(record: str) -> list[str] | None:

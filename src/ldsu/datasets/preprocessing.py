@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, zoom
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import StandardScaler, normalize
 
 Shape = tuple[int, int] | None
-Transform = Callable[[np.ndarray, Shape], tuple[np.ndarray, Shape]]
 BALANCED_ROWS, BALANCED_SEED = 1000, 2012
 # Keeps the division by the local contrast from amplifying the noise of flat, dark regions.
 CONTRAST_FLOOR = 1e-3
 
 
 def distinct_rows(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Drops exact copies of earlier rows.
+    """Rows that are not exact copies of earlier rows.
 
     Examples
     --------
@@ -28,7 +29,7 @@ def distinct_rows(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def balanced_rows(X: np.ndarray, y: np.ndarray, n: int = BALANCED_ROWS) -> np.ndarray:
-    """Samples 1,000 rows at random with a fixed seed, half of them per class."""
+    """`n` rows at random with a fixed seed, half of them per class."""
     rng = np.random.default_rng(BALANCED_SEED)
     return np.sort(np.concatenate([rng.choice(np.flatnonzero(y == k), n // 2, replace=False) for k in (0, 1)]))
 
@@ -54,56 +55,18 @@ def _spline_weights(old: int, new: int) -> np.ndarray:
     return zoom(np.eye(old), (new / old, 1), order=3, mode="nearest", grid_mode=True)
 
 
-def unit_norm(X: np.ndarray) -> np.ndarray:
-    """Divide each row by its norm; rows of zeros are unchanged."""
-    norms = np.linalg.norm(X, axis=1, keepdims=True)
-    return X / np.where(norms > 0, norms, 1)
+def _log(X: np.ndarray, image_shape: Shape) -> np.ndarray:
+    logs = np.log1p(X)
+    return normalize(logs - logs.mean(axis=1, keepdims=True))
 
 
-def none(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """Values as published."""
-    return np.asarray(X, dtype=np.float64), image_shape
-
-
-def pixels(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """Pixels divided by 255."""
-    return np.asarray(X, dtype=np.float64) / 255, image_shape
-
-
-def standard(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """Columns standardized to mean 0 and variance 1; a constant column becomes 0. Uses all rows, but no labels."""
-    X = np.array(X, dtype=np.float64)
-    X -= X.mean(axis=0)
-    deviation = X.std(axis=0)
-    X /= np.where(deviation > 0, deviation, 1)
-    return X, image_shape
-
-
-def tf_idf(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """Counts times 1 + log((1 + n) / (1 + rows that have the word)), each row of unit norm: rare words have
-    more weight than common ones. Uses all n rows, but no labels.
-    """
-    X = np.asarray(X, dtype=np.float64)
-    rarity = 1 + np.log((1 + X.shape[0]) / (1 + np.count_nonzero(X, axis=0)))
-    return unit_norm(X * rarity), image_shape
-
-
-def log(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """log(1 + pixel), each image centered and of unit norm: removes the intensity of the light."""
-    logs = np.log1p(np.asarray(X, dtype=np.float64))
-    return unit_norm(logs - logs.mean(axis=1, keepdims=True)), image_shape
-
-
-def local_contrast(X: np.ndarray, image_shape: Shape) -> tuple[np.ndarray, Shape]:
-    """log(1 + pixel) minus its Gaussian blur (sigma 2), divided by the local contrast (root of the blurred square,
-    sigma 3), each image of unit norm: removes most shadows as well.
-    """
+def _local_contrast(X: np.ndarray, image_shape: Shape) -> np.ndarray:
     if image_shape is None:
         raise ValueError("local-contrast needs images, but these samples have no image shape.")
-    logs = np.log1p(np.asarray(X, dtype=np.float64)).reshape(-1, *image_shape)
+    logs = np.log1p(X).reshape(-1, *image_shape)
     detail = logs - gaussian_filter(logs, (0, 2, 2))
     contrast = np.sqrt(gaussian_filter(detail**2, (0, 3, 3)))
-    return unit_norm((detail / (contrast + CONTRAST_FLOOR)).reshape(len(logs), -1)), image_shape
+    return normalize((detail / (contrast + CONTRAST_FLOOR)).reshape(len(logs), -1))
 
 
 @dataclass(frozen=True)
@@ -112,33 +75,46 @@ class Preprocessing:
 
     Attributes
     ----------
+    description : str
+        One or two sentences.
     transform : callable
-        ``(X, image_shape) -> (X, image_shape)``, with the same number of rows.
+        ``(X, image_shape) -> X`` of float64, with the same number of rows.
     keep : callable or None
         ``(X, y) -> rows`` to keep, applied before; None keeps all.
     """
 
-    transform: Transform
+    description: str
+    transform: Callable[[np.ndarray, Shape], np.ndarray] = lambda X, image_shape: X
     keep: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
     def __call__(self, X: np.ndarray, image_shape: Shape = None) -> tuple[np.ndarray, Shape]:
         """Transform samples."""
-        return self.transform(X, image_shape)
-
-    @property
-    def description(self) -> str:
-        """Description in one or two sentences."""
-        steps = [self.keep, self.transform] if self.keep else [self.transform]
-        return " ".join(" ".join((step.__doc__ or "").split("\n\n")[0].split()) for step in steps)
+        return self.transform(np.asarray(X, dtype=np.float64), image_shape), image_shape
 
 
 PREPROCESSINGS: dict[str, Preprocessing] = {
-    "none": Preprocessing(none),
-    "distinct": Preprocessing(none, keep=distinct_rows),
-    "balanced": Preprocessing(none, keep=balanced_rows),
-    "pixels": Preprocessing(pixels),
-    "standard": Preprocessing(standard),
-    "tf-idf": Preprocessing(tf_idf),
-    "log": Preprocessing(log),
-    "local-contrast": Preprocessing(local_contrast),
+    "none": Preprocessing("Values as published."),
+    "distinct": Preprocessing("Drops exact copies of earlier rows. Values as published.", keep=distinct_rows),
+    "balanced": Preprocessing(
+        "Samples 1,000 rows at random with a fixed seed, half of them per class. Values as published.",
+        keep=balanced_rows,
+    ),
+    "pixels": Preprocessing("Pixels divided by 255.", lambda X, image_shape: X / 255),
+    "standard": Preprocessing(
+        "Columns standardized to mean 0 and variance 1; a constant column becomes 0. Uses all rows, but no labels.",
+        lambda X, image_shape: StandardScaler().fit_transform(X),
+    ),
+    "tf-idf": Preprocessing(
+        "Counts times 1 + log((1 + n) / (1 + rows that have the word)), each row of unit norm: rare words have more "
+        "weight than common ones. Uses all n rows, but no labels.",
+        lambda X, image_shape: TfidfTransformer().fit_transform(X).toarray(),
+    ),
+    "log": Preprocessing(
+        "log(1 + pixel), each image centered and of unit norm: removes the intensity of the light.", _log
+    ),
+    "local-contrast": Preprocessing(
+        "log(1 + pixel) minus its Gaussian blur (sigma 2), divided by the local contrast (root of the blurred square, "
+        "sigma 3), each image of unit norm: removes most shadows as well.",
+        _local_contrast,
+    ),
 }

@@ -7,11 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ldsu.tables.formats.limits import require
-from ldsu.tables.formats.matrices import LABEL_NAMES, as_columns, find_name
-from ldsu.tables.formats.npy import load_npy, load_npz, npz_entries
+from ldsu.tables.formats.matrices import LABEL_NAMES, ArrayFile, as_columns, find_name
 from ldsu.tables.images import FileLabel
 from ldsu.tables.table import Table, TableError, count, import_extra
 
@@ -47,17 +43,19 @@ def table_labels(table: Table) -> Any:
     return frame.column(_only_label(path, frame.column_names))
 
 
-def npy_labels(path: Path) -> Any:
-    """The array of an .npy file as a label column."""
-    return _label_array(path, "its array", load_npy(path))
-
-
-def npz_labels(path: Path) -> Any:
-    """An array of an .npz file as a label column: the only one-dimensional one, or the one with a common label name."""
-    entries = {name: entry for name, entry in npz_entries(path).items() if entry.length is not None}
-    name = _only_label(path, list(entries))
-    require(path, 2 * entries[name].n_bytes)
-    return _label_array(path, name, load_npz(path, name))
+def array_labels(file: ArrayFile) -> Any:
+    """An array of a file as a label column: the only one-dimensional one, or the one with a common label name."""
+    path, entries = file.path, file.entries
+    columns = [name for name, entry in entries.items() if entry.length is not None]
+    name = _only_label(path, list(entries) if len(entries) == 1 else columns)
+    values = file.load(name)
+    found = as_columns(path, {name: values}, name) if max(values.shape, default=0) == values.size else {}
+    if not found:
+        raise TableError(
+            f"{path.name}: {name} has shape {values.shape} and dtype {values.dtype}. "
+            "Labels must be a one-dimensional array of numbers or text."
+        )
+    return found[name]
 
 
 def _only_label(path: Path, names: Sequence[str]) -> str:
@@ -67,16 +65,6 @@ def _only_label(path: Path, names: Sequence[str]) -> str:
             f"{path.name} has {count(len(names), 'column')}, and none is named label. Use a file with one column."
         )
     return name
-
-
-def _label_array(path: Path, name: str, values: np.ndarray) -> Any:
-    columns = as_columns(path, {name: values}, name) if max(values.shape, default=0) == values.size else {}
-    if not columns:
-        raise TableError(
-            f"{path.name}: {name} has shape {values.shape} and dtype {values.dtype}. "
-            "Labels must be a one-dimensional array of numbers or text."
-        )
-    return columns[name]
 
 
 def file_labels(table: Table) -> list[FileLabel]:

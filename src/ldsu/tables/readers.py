@@ -5,49 +5,54 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ldsu.tables.formats import MAGIC, READABLE
+from ldsu.tables.formats import READABLE
 from ldsu.tables.formats.arrow import read_arrow, read_parquet, read_stream
 from ldsu.tables.formats.decoding import COMPRESSED, read_text
 from ldsu.tables.formats.excel import is_workbook, read_excel, read_ole
 from ldsu.tables.formats.libsvm import LIBSVM_HEAD, is_libsvm, read_libsvm
 from ldsu.tables.formats.matlab import read_hdf5, read_mat
-from ldsu.tables.formats.npy import read_npy, read_npz
+from ldsu.tables.formats.matrices import ArrayFile
+from ldsu.tables.formats.npy import open_npy, open_npz, read_npy, read_npz
 from ldsu.tables.formats.separated import read_separated
 from ldsu.tables.images import SUFFIXES as IMAGE_SUFFIXES
 from ldsu.tables.images import Progress, read_images
-from ldsu.tables.label_files import file_labels, npy_labels, npz_labels, table_labels, with_labels
+from ldsu.tables.label_files import array_labels, file_labels, table_labels, with_labels
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
-EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
-SUFFIXES = {
-    **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data"), "text"),
-    **dict.fromkeys((".libsvm", ".svmlight", ".svm"), "libsvm"),
-    ".mat": "mat",  # its first bytes are a text that differs between programs
-}
-# Formats that always start with magic bytes: a file of such a name without them is damaged.
-MARKED_SUFFIXES = {
-    **dict.fromkeys((".parquet", ".pq"), "a Parquet file"),
-    **dict.fromkeys((".feather", ".arrow", ".ipc", ".arrows"), "an Arrow file"),
-    ".npz": "an .npz file",
-    ".npy": "an .npy file",
-    **dict.fromkeys(EXCEL_SUFFIXES, "an Excel file"),
-}
-READERS: dict[str, Callable[[Path], Table]] = {
-    "parquet": read_parquet,
-    "arrow": read_arrow,
-    "stream": read_stream,
-    "npy": read_npy,
-    "npz": read_npz,
-    "excel": read_excel,
-    "ole": read_ole,
-    "hdf5": read_hdf5,
-    "mat": read_mat,
-}
-# A one-dimensional array is not a table, but can be labels.
-LABEL_READERS: dict[str, Callable[[Path], Any]] = {"npy": npy_labels, "npz": npz_labels}
+TEXT_SUFFIXES = (".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data")
+LIBSVM_SUFFIXES = (".libsvm", ".svmlight", ".svm")
+
+
+class Format(NamedTuple):
+    """A binary format: its name in messages, its first bytes, the suffixes that promise them, and its reader."""
+
+    name: str
+    magic: tuple[bytes, ...]
+    suffixes: tuple[str, ...]
+    read: Callable[[Path], Table]
+    # A one-dimensional array is not a table, but can be labels.
+    open: Callable[[Path], ArrayFile] | None = None
+
+
+NPZ = Format("an .npz file", (b"PK\x03\x04",), (".npz",), read_npz, open_npz)
+EXCEL = Format("an Excel file", (), (".xlsx", ".xlsm"), read_excel)  # starts like .npz
+# Other programs than MATLAB may write another text at the start.
+MAT = Format("a MATLAB file", (b"MATLAB 5.0",), (), read_mat)
+FORMATS = (
+    Format("a Parquet file", (b"PAR1",), (".parquet", ".pq"), read_parquet),
+    Format("an Arrow file", (b"ARROW1",), (".feather", ".arrow", ".ipc", ".arrows"), read_arrow),
+    Format("an Arrow stream", (b"\xff\xff\xff\xff",), (), read_stream),
+    Format("an .npy file", (b"\x93NUMPY",), (".npy",), read_npy, open_npy),
+    NPZ,
+    EXCEL,
+    MAT,
+    Format("an HDF5 file", (b"MATLAB 7.3", b"\x89HDF\r\n\x1a\n"), (), read_hdf5),
+    Format("an old Excel file", (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",), (), read_ole),
+)
+BINARY = tuple(magic for form in FORMATS for magic in form.magic)
 
 
 def read_table(
@@ -114,47 +119,48 @@ def _siblings(path: Path) -> Iterator[Path]:
 
 def _read_file(path: Path, first_index: int | None = None, n_columns: int | None = None) -> Table:
     """Read a file with the reader of its format."""
-    kind = _kind(path)
-    if kind != "text":
-        return READERS[kind](path)
-    data, notes = read_text(path)
-    if SUFFIXES.get(_suffix(path)) == "libsvm" or is_libsvm(data):
+    form = _format(path)
+    if form is not None:
+        return form.read(path)
+    data, notes = read_text(path, BINARY)
+    if _suffix(path) in LIBSVM_SUFFIXES or is_libsvm(data):
         return read_libsvm(path, data, notes, first_index, n_columns)
     return read_separated(path, data, notes)
 
 
 def _labels(path: Path) -> Any:
     """The label column of a label file."""
-    read = LABEL_READERS.get(_kind(path))
-    return table_labels(_read_file(path)) if read is None else read(path)
+    form = _format(path)
+    return table_labels(_read_file(path)) if form is None or form.open is None else array_labels(form.open(path))
 
 
-def _kind(path: Path) -> str:
-    """The format of a file, a key of `READERS`, or "text", whose format is detected after decoding."""
+def _format(path: Path) -> Format | None:
+    """The binary format of a file; None for text, whose format is detected after decoding."""
     if not path.is_file():
         raise TableError(f"{path.name} is not a regular file. Save its content as a file, and use that.")
     with readable(path, "a file"), path.open("rb") as file:
         head = file.read(LIBSVM_HEAD)
     if not head:
         raise TableError(f"{path.name} is empty. Use a file with one row per sample.")
-    for magic, kind in MAGIC:
-        if head.startswith(magic):
-            excel = kind == "npz" and (_suffix(path) in EXCEL_SUFFIXES or is_workbook(path))
-            return "excel" if excel else kind
-    if any(head.startswith(magic) for magic, _ in COMPRESSED):
-        return "text"
     suffix = _suffix(path)
-    if suffix in MARKED_SUFFIXES:
-        raise TableError(
-            f"{path.name} is named like {MARKED_SUFFIXES[suffix]}, but does not start like one: it is damaged, or its "
-            "name is wrong. Use another copy."
-        )
+    for form in FORMATS:
+        if head.startswith(form.magic):
+            return EXCEL if form is NPZ and (suffix in EXCEL.suffixes or is_workbook(path)) else form
+    if any(head.startswith(magic) for magic, _ in COMPRESSED):
+        return None
+    for form in FORMATS:
+        if suffix in form.suffixes:
+            raise TableError(
+                f"{path.name} is named like {form.name}, but does not start like one: it is damaged, or its name is "
+                "wrong. Use another copy."
+            )
     if suffix in IMAGE_SUFFIXES:
         raise TableError(f"{path.name} is a single image. Use the folder of all images.")
-    named = SUFFIXES.get(suffix)
-    if named is None and not is_libsvm(head):
+    if suffix == ".mat":
+        return MAT
+    if suffix not in TEXT_SUFFIXES + LIBSVM_SUFFIXES and not is_libsvm(head):
         raise TableError(f"{path.name} has an unsupported format. Supported: {READABLE}.")
-    return "mat" if named == "mat" else "text"
+    return None
 
 
 def _suffix(path: Path) -> str:

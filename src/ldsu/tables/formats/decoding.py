@@ -9,9 +9,9 @@ import lzma
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
-from ldsu.tables.formats import MAGIC, READABLE
+from ldsu.tables.formats import READABLE
 from ldsu.tables.formats.limits import require
 from ldsu.tables.table import TableError, readable
 
@@ -29,9 +29,12 @@ UTF16_MARKS, UTF8_MARK = (b"\xff\xfe", b"\xfe\xff"), b"\xef\xbb\xbf"
 CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-def read_text(path: Path) -> tuple[bytes, list[str]]:
-    """The content of a text file as UTF-8 without a byte order mark, and notes on how it was decoded."""
-    data = _unpacked(path)
+def read_text(path: Path, binary: tuple[bytes, ...] = ()) -> tuple[bytes, list[str]]:
+    """The content of a text file as UTF-8 without a byte order mark, and notes on how it was decoded.
+
+    `binary` are the first bytes of formats that are refused within a compressed file.
+    """
+    data = _unpacked(path, binary)
     if data.startswith(UTF16_MARKS):
         with readable(path, "UTF-16 text", "Save it as UTF-8."):
             data = data.decode("utf-16").encode()
@@ -47,21 +50,26 @@ def read_text(path: Path) -> tuple[bytes, list[str]]:
         return data.decode("latin-1").encode(), ["Read as latin-1, because it is not UTF-8."]
 
 
-def _unpacked(path: Path) -> bytes:
+def open_unpacked(path: Path) -> BinaryIO:
+    """Open a file to read bytes, decompressed if its content is that of gzip, bzip2 or xz."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    opener = next((opener for magic, opener in COMPRESSED if head.startswith(magic)), None)
+    return path.open("rb") if opener is None else cast(BinaryIO, opener(path))
+
+
+def _unpacked(path: Path, binary: tuple[bytes, ...]) -> bytes:
     """The decompressed bytes of a file; raises an error before they exceed the memory."""
     with readable(path, "a file"):
         size = path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(8)
     require(path, TEXT_FACTOR * size)
-    opener = next((opener for magic, opener in COMPRESSED if head.startswith(magic)), None)
-    if opener is None:
-        with readable(path, "a file"):
-            return path.read_bytes()
+    with readable(path, "a file"):
+        file = open_unpacked(path)
     chunks: list[bytes] = []
-    with readable(path, "a compressed file"):
-        file = opener(path)
     with file:
+        if isinstance(file, io.BufferedReader):
+            with readable(path, "a file"):
+                return file.read()
         while True:
             with readable(path, "a compressed file"):
                 chunk = file.read(CHUNK)
@@ -72,7 +80,7 @@ def _unpacked(path: Path) -> bytes:
     data = b"".join(chunks)
     if not data:
         raise TableError(f"{path.name} is empty. Use a file with one row per sample.")
-    if any(data.startswith(magic) for magic, _ in (*MAGIC, *COMPRESSED)):
+    if data.startswith((*binary, *(magic for magic, _ in COMPRESSED))):
         raise TableError(f"{path.name} contains a compressed binary file. Unpack it, and use its content.")
     return data
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ldsu._utils.arrays import ignoring_warnings
 from ldsu.tables.formats.decoding import TEXT_FACTOR
-from ldsu.tables.formats.limits import DEFLATE_LIMIT, require
+from ldsu.tables.formats.limits import archive_members, require
 from ldsu.tables.formats.separated import read_separated
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
@@ -77,14 +77,9 @@ def read_ole(path: Path) -> Table:
 def _require_parts(path: Path) -> None:
     """Raise an error for parts of implausible size, and check the memory to parse them."""
     with readable(path, "an Excel file"), zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
+        members = archive_members(archive)
         if WORKBOOK not in [member.filename for member in members]:
             raise TableError(f"{path.name} contains no Excel workbook of this format. Save its sheet as CSV or .xlsx.")
-        for member in members:
-            if member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
-                raise ValueError(
-                    f"{member.filename} claims to unpack from {member.compress_size:,} bytes into {member.file_size:,}"
-                )
     require(path, sum(_factor(member.filename) * member.file_size for member in members))
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import scipy.sparse
 
 from ldsu.tables.formats.limits import require
@@ -47,14 +48,36 @@ def _libsvm_lines(data: bytes) -> Iterator[str]:
 def read_libsvm(
     path: Path, data: bytes, notes: list[str], first_index: int | None = None, n_columns: int | None = None
 ) -> Table:
-    """Read lines of a label and index:value pairs as a sparse matrix and the column "label".
+    """Read lines of a label and index:value pairs as a sparse matrix and the column "label", see `parse_libsvm`."""
+    pa = import_extra("pyarrow")
+    matrix, y, start = parse_libsvm(path, data, first_index, n_columns)
+    if first_index is None:
+        notes.append(f"Column indices start at {start}.")
+    n = matrix.shape[0]
+    lines: Sequence[int] = range(1, n + 1)
+    if data.count(b"\n") + (not data.endswith(b"\n")) != n:
+        lines = [line for line, text in enumerate(_libsvm_lines(data), 1) if text.strip()]
+    return Table(
+        path,
+        frame=pa.table(as_columns(path, {"label": y}, "label")),
+        matrix=matrix,
+        lines=lines if len(lines) == n else None,
+        label_name="label",
+        notes=tuple(notes),
+        first_index=start,
+    )
+
+
+def parse_libsvm(
+    path: Path, data: bytes, first_index: int | None = None, n_columns: int | None = None
+) -> tuple[scipy.sparse.csr_array, np.ndarray, int]:
+    """Values (n, p), labels (n,) and the index of the first column; an error names the invalid line.
 
     `first_index` and `n_columns` are those of the file that a model was fitted to. By default, the first index is 0 if
     an index 0 occurs, else 1, and the largest index defines the number of columns.
     """
     from sklearn.datasets import load_svmlight_file
 
-    pa = import_extra("pyarrow")
     require(path, LIBSVM_FACTOR * len(data))
     try:
         matrix, y = load_svmlight_file(io.BytesIO(data), zero_based=True)
@@ -67,29 +90,14 @@ def read_libsvm(
     if matrix.nnz == 0:
         raise TableError(f"{path.name} has labels, but no index:value pair in any line.")
     lowest = int(matrix.indices.min())
-    if first_index is None:
-        first_index = min(lowest, 1)
-        notes.append(f"Column indices start at {first_index}.")
-    elif lowest < first_index:
+    first_index = min(lowest, 1) if first_index is None else first_index
+    if lowest < first_index:
         raise TableError(
             f"{path.name} has an index {lowest}, but the model was fitted to indices starting at {first_index}."
         )
-    matrix = matrix[:, first_index:]
-    n = matrix.shape[0]
-    if n_columns is not None and matrix.shape[1] < n_columns:
-        matrix = scipy.sparse.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=(n, n_columns))
-    lines: Sequence[int] = range(1, n + 1)
-    if data.count(b"\n") + (not data.endswith(b"\n")) != n:
-        lines = [line for line, text in enumerate(_libsvm_lines(data), 1) if text.strip()]
-    return Table(
-        path,
-        frame=pa.table(as_columns(path, {"label": y}, "label")),
-        matrix=scipy.sparse.csr_array(matrix),
-        lines=lines if len(lines) == n else None,
-        label_name="label",
-        notes=tuple(notes),
-        first_index=first_index,
-    )
+    matrix = scipy.sparse.csr_array(matrix[:, first_index:])
+    matrix.resize(matrix.shape[0], max(matrix.shape[1], n_columns or 0))
+    return matrix, y, first_index
 
 
 def _raise_invalid_pair(path: Path, data: bytes) -> None:

@@ -1,12 +1,14 @@
-"""Helpers of several readers: memory check, compression limit, and column names."""
+"""Helpers of several readers: memory check, compression limit, column names, and stripped values."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ldsu._utils.memory import require_memory
-from ldsu.tables.table import TableError
+from ldsu.tables.table import TableError, import_extra
 
 # Maximum compression ratio of deflate: an archive that claims more is invalid.
 DEFLATE_LIMIT = 1032
@@ -15,6 +17,17 @@ DEFLATE_LIMIT = 1032
 def require(path: Path, needed: int) -> None:
     """Raise a `MemoryError` if reading a file needs more bytes than are available."""
     require_memory(needed, f"Reading {path.name}", "Use fewer rows, or a machine with more memory.")
+
+
+def archive_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """The members of an archive, if it can contain what they claim to unpack into."""
+    members = archive.infolist()
+    for member in members:
+        if member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
+            raise ValueError(
+                f"{member.filename} claims to unpack from {member.compress_size:,} bytes into {member.file_size:,}"
+            )
+    return members
 
 
 def named(path: Path, names: Sequence[str], notes: list[str]) -> list[str]:
@@ -33,6 +46,13 @@ def named(path: Path, names: Sequence[str], notes: list[str]) -> list[str]:
             )
         seen[name] = place
     return filled
+
+
+def stripped(column: Any) -> Any:
+    """An Arrow column of text without whitespace around its values; null where nothing is left."""
+    pa, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
+    values = compute.utf8_trim_whitespace(column)
+    return compute.if_else(compute.equal(values, ""), pa.scalar(None, pa.string()), values)
 
 
 def _ordinal(number: int) -> str:

@@ -14,19 +14,24 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.tables.formats.limits import DEFLATE_LIMIT, require
-from ldsu.tables.formats.matrices import Entry, entry_of, from_arrays
+from ldsu.tables.formats.matrices import ArrayFile, Entry, entry_of, from_arrays
 from ldsu.tables.table import Table, TableError, readable
 
 
 def read_mat(path: Path) -> Table:
     """Read a MATLAB file of version 5 to 7."""
+    return from_arrays(open_mat(path))
+
+
+def open_mat(path: Path) -> ArrayFile:
+    """The variables of a MATLAB file of version 5 to 7, which are read when they are asked for."""
     with readable(path, "a MATLAB file"):
         size = path.stat().st_size
     require(path, size)
     with readable(path, "a MATLAB file", "In MATLAB save it with -v7, or write its table as CSV."):
         file = _MatFile(path.read_bytes())
         entries = {name: file.entry(name) for name in file.variables}
-    return from_arrays(path, entries, lambda name: _load_mat(path, file, name))
+    return ArrayFile(path, "a MATLAB file", entries, file.load)
 
 
 def read_hdf5(path: Path) -> Table:
@@ -37,16 +42,12 @@ def read_hdf5(path: Path) -> Table:
     )
 
 
-def _load_mat(path: Path, file: _MatFile, name: str) -> Any:
-    with readable(path, "a MATLAB file"):
-        return file.load(name)
-
-
 class _MatFile:
     """Variables of a MATLAB file, version 5 to 7: nested elements of a tag (type, size) and content.
 
     SciPy's reader follows invalid lengths and indices of damaged files out of bounds, which crashes the process; this
-    one reads numbers, text, cells of text and sparse matrices from slices only. "MAT-File Format", MathWorks.
+    one reads numbers, text, sparse matrices, and cells of numbers or text, from slices only. "MAT-File Format",
+    MathWorks.
     """
 
     NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}  # noqa: RUF012
@@ -83,14 +84,15 @@ class _MatFile:
         if of == self.CHAR:
             return Entry(shape, False, shape[0], 8 * n_values)
         if of == self.CELL:
-            return Entry(shape, False, max(shape) if n_values == max(shape) else None, 200 * n_values)
+            length = max(shape) if n_values == max(shape) else None
+            return Entry(shape, False, length, 200 * n_values + 3 * self._size(kind, content))
         is_number = of in (self.SPARSE, *self.CLASSES) and not flags & self.IS_COMPLEX
         if of == self.SPARSE:
             return Entry(shape, is_number, None, 2 * self._size(kind, content))
         return entry_of(shape, np.dtype("f8")) if is_number else Entry(shape, False, None, 8 * n_values)
 
     def load(self, name: str) -> Any:
-        """A variable: numbers or a sparse matrix in its shape, texts (n,)."""
+        """A variable: numbers or a sparse matrix in its shape, texts (n,), cells (n,) as texts or objects."""
         kind, content = self.variables[name]
         return self._value(self._unpacked(kind, content, self._size(kind, content)))
 
@@ -146,7 +148,9 @@ class _MatFile:
         of = flags & 0xFF
         if of == self.CELL:
             cells = [self._cell(cell) for _, cell in itertools.islice(elements, math.prod(shape))]
-            return np.array(cells, dtype=object if None in cells else str)
+            if all(isinstance(cell, str) for cell in cells):
+                return np.array(cells, dtype=str)
+            return np.fromiter(cells, dtype=object, count=len(cells))
         if of == self.CHAR:
             return np.array(self._texts(shape, next(elements, (16, memoryview(b"")))))
         if of == self.SPARSE:
@@ -156,7 +160,11 @@ class _MatFile:
             values = self._numbers(2 if flags & self.IS_LOGICAL else kind, stored)
             n_values = int(starts[-1])
             parts = (values[:n_values].astype(np.float64), rows[:n_values].astype(np.int32), starts.astype(np.int32))
-            return scipy.sparse.csc_array(parts, shape=shape)
+            matrix = scipy.sparse.csc_array(parts, shape=shape)
+            matrix.check_format(full_check=True)  # detect indices that are out of bounds
+            return matrix
+        if of not in self.CLASSES or flags & self.IS_COMPLEX:
+            raise ValueError("it has a variable of complex numbers, or neither of numbers nor of text")
         values = self._numbers(*next(elements)).reshape(shape, order="F")
         return values.astype(self.CLASSES[of])
 
@@ -172,11 +180,12 @@ class _MatFile:
             raise ValueError(f"it has {len(characters)} characters where {math.prod(shape)} are expected")
         return [characters[row :: shape[0]] for row in range(shape[0])]
 
-    def _cell(self, content: memoryview) -> str | None:
-        """The text of a cell, "" if empty, None if it is not text."""
-        if not content:
-            return ""
-        flags, shape, _, elements = self._variable(content)
+    def _cell(self, content: memoryview) -> Any:
+        """The text or the numbers of a cell, "" if empty, None for anything else."""
+        flags, shape, _, elements = self._variable(content) if content else (0, (0, 0), "", iter(()))
+        of = flags & 0xFF
         if math.prod(shape) == 0:
             return ""
-        return self._texts(shape, next(elements))[0] if flags & 0xFF == self.CHAR and shape[0] == 1 else None
+        if of == self.CHAR:
+            return self._texts(shape, next(elements))[0] if shape[0] == 1 else None
+        return self._value(content) if of in self.CLASSES and not flags & self.IS_COMPLEX else None

@@ -1,4 +1,4 @@
-"""Named arrays of a file -> the matrix and the columns of a table."""
+"""Named arrays of a file, described before they are read -> the matrix and the columns of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from ldsu.tables.formats.limits import require
+from ldsu.tables.formats.limits import require, stripped
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
 if TYPE_CHECKING:
@@ -46,9 +46,26 @@ def entry_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Entry:
     return Entry(shape, dtype.kind in "biuf", longest if is_column else None, n_bytes)
 
 
-def from_arrays(path: Path, entries: dict[str, Entry], load: Callable[[str], Any]) -> Table:
+@dataclass(frozen=True)
+class ArrayFile:
+    """Named arrays of a file of some `kind`: described by their headers, read one by one."""
+
+    path: Path
+    kind: str
+    entries: dict[str, Entry]
+    read: Callable[[str], Any]
+
+    def load(self, name: str, copies: int = 2) -> Any:
+        """An array, if so many copies of it fit into memory."""
+        require(self.path, copies * self.entries[name].n_bytes)
+        with readable(self.path, self.kind):
+            return self.read(name)
+
+
+def from_arrays(file: ArrayFile) -> Table:
     """Make a table of the arrays of a file: one is the matrix, those with one entry per row are columns."""
     pa = import_extra("pyarrow")
+    path, entries, load = file.path, file.entries, file.load
     samples = _samples_name(path, entries)
     n_rows, n_columns = entries[samples].shape
     others = {name: entry.length for name, entry in entries.items() if name != samples and entry.length is not None}
@@ -64,9 +81,7 @@ def from_arrays(path: Path, entries: dict[str, Entry], load: Callable[[str], Any
             "columns. Provide one label per row."
         )
     columns = [name for name, length in others.items() if length == n_rows]
-    require(path, 3 * entries[samples].n_bytes + 2 * sum(entries[name].n_bytes for name in columns))
-    X = load(samples)
-    matrix = as_matrix(path, entries[samples].shape, X, is_transposed)
+    matrix = as_matrix(path, entries[samples].shape, load(samples, copies=3), is_transposed)
     frame = as_columns(path, {name: load(name) for name in columns}, label)
     image_shape = None
     if "image_shape" in entries and entries["image_shape"].length in (2, 3):
@@ -169,13 +184,12 @@ def _column(values: np.ndarray, is_label: bool) -> pa.Array | None:
 
     None if they are neither numbers, text nor times.
     """
-    pa, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
+    pa = import_extra("pyarrow")
     kind = values.dtype.kind
     if kind == "S":
         values = np.array([value.decode("utf-8", errors="replace") for value in values.tolist()])
     if kind in "SU":
-        texts = pa.array(np.char.strip(values).tolist(), pa.string())
-        return compute.if_else(compute.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+        return stripped(pa.array(values.tolist(), pa.string()))
     if kind == "f":
         values = values.astype(np.float32 if values.dtype.itemsize <= 4 else np.float64)
         known = values[~np.isnan(values)]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import ast
+import io
 import math
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import scipy.sparse
 
-from ldsu.tables.formats.limits import DEFLATE_LIMIT, require
+from ldsu.tables.formats.limits import archive_members, require
 from ldsu.tables.formats.matrices import (
     LABEL_NAMES,
+    ArrayFile,
     Entry,
     as_columns,
     as_matrix,
@@ -26,14 +27,15 @@ from ldsu.tables.formats.matrices import (
 )
 from ldsu.tables.table import Table, TableError, import_extra, readable
 
-MAX_NPY_HEADER = 10_000
+MAX_NPY_HEADER = 2**14
+NPY_NAME = "its array"
 # Codes of `numpy.dtype.kind`.
 NUMBERS_AND_TEXT = "biufSU"
 
 
 def read_npy(path: Path) -> Table:
     """Read one array: a matrix, or a structured array as named columns."""
-    values = load_npy(path)
+    values = open_npy(path).load(NPY_NAME)
     if values.dtype.names is None:
         if values.ndim != 2:
             raise TableError(
@@ -41,34 +43,31 @@ def read_npy(path: Path) -> Table:
             )
         return Table(path, matrix=as_matrix(path, values.shape, values))
     fields = {name: values[name] for name in values.dtype.names if values[name].ndim == values.ndim}
-    table = _from_columns(path, fields, values.dtype.names)
-    if table is None:
-        raise TableError(f"{path.name} has no rows, or no field of numbers or text. Use an array with both.")
-    return table
+    problem = "no rows, or no field of numbers or text. Use an array with both."
+    return _from_columns(path, fields, values.dtype.names, problem)
 
 
-def _from_columns(path: Path, arrays: dict[str, np.ndarray], names: Iterable[str]) -> Table | None:
-    """Make a table of columns only, with a note on dropped `names`; None if nothing is left."""
+def _from_columns(path: Path, arrays: dict[str, np.ndarray], names: Iterable[str], problem: str) -> Table:
+    """Make a table of columns only, with a note on dropped `names`; raise an error if nothing is left."""
     kept = as_columns(path, arrays, find_name(arrays, LABEL_NAMES))
     if not kept or len(next(iter(kept.values()))) == 0:
-        return None
+        raise TableError(f"{path.name} has {problem}")
     dropped = [name for name in names if name not in kept]
     frame = import_extra("pyarrow").table(kept)
     return Table(path, frame=frame, label_name=find_name(kept, LABEL_NAMES), notes=dropped_note(dropped))
 
 
-def load_npy(path: Path) -> np.ndarray:
-    """The array of an .npy file."""
+def open_npy(path: Path) -> ArrayFile:
+    """The array of an .npy file, which has no name."""
     with readable(path, "an .npy file"), path.open("rb") as file:
-        shape, dtype = _checked_npy(file, path.stat().st_size)
-    require(path, 2 * math.prod(shape) * max(dtype.itemsize, 8))
-    with readable(path, "an .npy file"), path.open("rb") as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
+        entry = _checked_entry(file, path.stat().st_size)
+    return ArrayFile(path, "an .npy file", {NPY_NAME: entry}, lambda name: np.load(path, allow_pickle=False))
 
 
 def read_npz(path: Path) -> Table:
     """Read an archive of a matrix and columns, of columns only, or of a SciPy sparse matrix."""
-    entries = npz_entries(path)
+    file = open_npz(path)
+    entries = file.entries
     # SciPy stores the format as a scalar: arrays of this name are columns.
     if {"format", "shape", "data"} <= entries.keys() and entries["format"].shape == ():
         require(path, 3 * sum(entry.n_bytes for entry in entries.values()))
@@ -77,74 +76,58 @@ def read_npz(path: Path) -> Table:
         return Table(path, matrix=as_matrix(path, matrix.shape, matrix))
     columns = {name: entry for name, entry in entries.items() if entry.length is not None}
     if len(columns) > 1 and all(len(entry.shape) < 2 for entry in entries.values()):
-        return _read_npz_columns(path, columns, entries)
-    return from_arrays(path, entries, lambda name: load_npz(path, name))
+        return _read_columns(file, list(columns))
+    return from_arrays(file)
 
 
-def _read_npz_columns(path: Path, columns: dict[str, Entry], names: Iterable[str]) -> Table:
-    """Read the one-dimensional arrays of an archive without a matrix; `names` are all of its arrays."""
+def _read_columns(file: ArrayFile, names: list[str]) -> Table:
+    """Read the one-dimensional arrays of an archive without a matrix."""
+    columns = {name: file.entries[name] for name in names}
     if len({entry.length for entry in columns.values()}) > 1:
         raise TableError(
-            f"{path.name} has no matrix, but columns of different lengths: {format_entries(columns)}. Provide one "
+            f"{file.path.name} has no matrix, but columns of different lengths: {format_entries(columns)}. Provide one "
             "entry per row."
         )
-    require(path, 2 * sum(entry.n_bytes for entry in columns.values()))
-    arrays = {name: load_npz(path, name) for name in columns}
-    is_table = any(values.dtype.kind in NUMBERS_AND_TEXT for values in arrays.values())
-    table = _from_columns(path, arrays, names) if is_table else None
-    if table is None:
-        raise TableError(
-            f"{path.name} has {format_entries(columns)}: no rows, or no column of numbers or text. Use one with both."
-        )
-    return table
+    arrays = {name: file.load(name) for name in names}
+    if all(values.dtype.kind not in NUMBERS_AND_TEXT for values in arrays.values()):
+        arrays = {}
+    problem = f"{format_entries(columns)}: no rows, or no column of numbers or text. Use one with both."
+    return _from_columns(file.path, arrays, file.entries, problem)
 
 
-def npz_entries(path: Path) -> dict[str, Entry]:
-    """Descriptions of the arrays of an archive; implausible sizes are refused."""
+def open_npz(path: Path) -> ArrayFile:
+    """The arrays of an archive, which are read when they are asked for; implausible sizes are refused."""
     entries = {}
     with readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
+        members = archive_members(archive)
         if any(member.filename in ("[Content_Types].xml", "mimetype") for member in members):  # of Microsoft, or .ods
             raise TableError(f"{path.name} is an office document. Save its sheet as CSV or .xlsx, and use that.")
         for member in members:
             if not member.filename.endswith(".npy"):
                 raise TableError(f"{path.name} is a zip archive with other content, such as {member.filename!r}.")
-            if member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
-                raise ValueError(
-                    f"{member.filename} claims to unpack from {member.compress_size:,} bytes into {member.file_size:,}"
-                )
             with archive.open(member) as file:
-                shape, dtype = _checked_npy(file, member.file_size)  # type: ignore[arg-type]
-            entries[member.filename.removesuffix(".npy")] = entry_of(shape, dtype)
-    return entries
+                entry = _checked_entry(file, member.file_size)  # type: ignore[arg-type]
+            entries[member.filename.removesuffix(".npy")] = entry
+    return ArrayFile(path, "an .npz file", entries, lambda name: _load_npz(path, name))
 
 
-def load_npz(path: Path, name: str) -> np.ndarray:
-    """One of the arrays of an .npz file."""
-    with readable(path, "an .npz file"), np.load(path, allow_pickle=False) as arrays:
+def _load_npz(path: Path, name: str) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as arrays:
         return arrays[name]
 
 
-def _checked_npy(file: BinaryIO, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of an array, which must not exceed the available bytes."""
-    shape, dtype, start = _npy_header(file)
-    claimed = start + math.prod(shape) * dtype.itemsize
-    if claimed > size:
-        raise ValueError(f"its header claims {claimed:,} bytes, but there are {size:,}")
-    return shape, dtype
-
-
-def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape and dtype of an array in .npy format, and the offset of its values."""
-    version = np.lib.format.read_magic(file)
-    width = 2 if version == (1, 0) else 4
-    length = int.from_bytes(file.read(width), "little")
-    if length > MAX_NPY_HEADER:
-        raise ValueError(f"its header is {length:,} bytes long")
-    header = ast.literal_eval(file.read(length).decode("utf-8" if version >= (3, 0) else "latin-1"))
-    shape, dtype = header["shape"], np.lib.format.descr_to_dtype(header["descr"])
-    if not (isinstance(shape, tuple) and all(isinstance(side, int) and side >= 0 for side in shape)):
+def _checked_entry(file: BinaryIO, size: int) -> Entry:
+    """Description of an array, which must not exceed the available bytes."""
+    head = io.BytesIO(file.read(MAX_NPY_HEADER))  # the header may claim to be larger than the memory
+    version = np.lib.format.read_magic(head)
+    # Version 3 differs from 2 only in the encoding of field names.
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(head)
+    if min(shape, default=0) < 0:
         raise ValueError(f"it has the invalid shape {shape!r}")
     if dtype.hasobject:
         raise ValueError("it contains Python objects (a pickle), which could run code and are not read")
-    return shape, dtype, len(np.lib.format.MAGIC_PREFIX) + 2 + width + length
+    claimed = head.tell() + math.prod(shape) * dtype.itemsize
+    if claimed > size:
+        raise ValueError(f"its header claims {claimed:,} bytes, but there are {size:,}")
+    return entry_of(shape, dtype)

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from ldsu._utils.memory import require_memory
 from ldsu._utils.stages import announce
 from ldsu.tables.formats.decoding import SAMPLE_CHARACTERS, TEXT_FACTOR
-from ldsu.tables.formats.limits import named
+from ldsu.tables.formats.limits import named, stripped
 from ldsu.tables.table import Table, TableError, count, import_extra, readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NA_MARKERS = ("",)
 # Separated text is read in blocks, and a line must fit into a block.
 BLOCK, MAX_LINE = 2**22, 2**26
 # pyarrow needs 5 kB per column: a table with more columns than this, and than rows, is read by rows, with at least this
@@ -214,7 +213,7 @@ def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str],
         ),
         convert_options=arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
-            null_values=list(NA_MARKERS),
+            null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
@@ -268,7 +267,7 @@ def _parse_wide(
             lines.append(line)
         announce(f"{len(lines):,} rows of {len(names):,} columns")
         rows = [values for _, values in block]
-        arrays.append(_stripped(pa.array(list(itertools.chain.from_iterable(zip(*rows, strict=True))), pa.string())))
+        arrays.append(stripped(pa.array(list(itertools.chain.from_iterable(zip(*rows, strict=True))), pa.string())))
     heights = [len(array) // len(names) for array in arrays]
     parts = list(zip(arrays, heights, strict=True))
     columns = [
@@ -294,7 +293,7 @@ def _lines(
 def _cleaned(frame: pa.Table, data: bytes) -> pa.Table:
     """Strip values, and replace empty ones by null."""
     if not data.isascii() or BLANKS.search(data):
-        columns = [_stripped(column) if _is_padded(column) else column for column in frame.columns]
+        columns = [stripped(column) if _is_padded(column) else column for column in frame.columns]
         frame = import_extra("pyarrow").Table.from_arrays(columns, names=frame.column_names)
     return frame
 
@@ -304,14 +303,6 @@ def _is_padded(column: pa.ChunkedArray) -> bool:
     compute = import_extra("pyarrow.compute")
     signs = (compute.equal(column, ""), compute.not_equal(compute.utf8_trim_whitespace(column), column))
     return any(compute.any(sign).as_py() for sign in signs)
-
-
-def _stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    pa, compute = import_extra("pyarrow"), import_extra("pyarrow.compute")
-    stripped = compute.utf8_trim_whitespace(column)
-    # A quoted "NA" is text, unless whitespace kept the parser from recognizing it as a marker.
-    is_marker = compute.and_(compute.not_equal(stripped, column), compute.is_in(stripped, pa.array(NA_MARKERS)))
-    return compute.if_else(compute.or_(is_marker, compute.equal(stripped, "")), pa.scalar(None, pa.string()), stripped)
 
 
 def _decimal(values: Sequence[pa.Array | pa.ChunkedArray], data: bytes) -> str:
