@@ -299,9 +299,9 @@ class LDSU(Settings, KernelFeatures):
         solver = self._choose_solver(X, settings)
         needed = MEMORY[solver](X, codes, settings)
         if solver == "exact" and n <= ROWS_TO_CHOOSE and self.device == "cpu":
-            # The choice keeps its kernels and factors, one of each is the solver's.
+            # The choice keeps its kernels, their products with the graph, and factors; two of these are the solver's.
             candidates = self._candidates(codes)
-            kept = len({scale for scale, _ in candidates}) + sum(strength > 0 for _, strength in candidates)
+            kept = 2 * len({scale for scale, _ in candidates}) + sum(strength > 0 for _, strength in candidates)
             needed += 8 * n * n * max(0, kept - 2)
         return needed
 

@@ -170,16 +170,29 @@ class Problem(StageCache):
         """LU factors of ``I + weight L K``, which does not depend on labels."""
 
         def make() -> Any:
-            K = self.kernel_matrix(kernel)
-            L = self.arrays.put_sparse(self.clique_graph(kernel, settings)[0])
+            LK = self._graph_kernel(kernel, settings)
             with self.stages("solve"):
-                LK = L @ K
-                LK *= weight
+                if self.reusable or self.keep > 1:
+                    LK = LK * weight
+                else:
+                    self.drop("graph kernel")
+                    LK *= weight
                 diagonal = self.arrays.put(np.arange(self.n))
                 LK[diagonal, diagonal] += 1
                 return self.arrays.lu_factor(LK)
 
         return self.once("factor", (graph_key(kernel, settings), weight), make)
+
+    def _graph_kernel(self, kernel: Kernel, settings: Settings) -> Any:
+        """``L K`` (n, n)."""
+
+        def make() -> Any:
+            K = self.kernel_matrix(kernel)
+            L = self.arrays.put_sparse(self.clique_graph(kernel, settings)[0])
+            with self.stages("solve"):
+                return L @ K
+
+        return self.once("graph kernel", graph_key(kernel, settings), make)
 
     def filtered_columns(self, kernel: Kernel, settings: Settings, weight: float, rows: np.ndarray) -> Any:
         """C (n x m) with ``K C`` the columns of ``(K^-1 + weight L)^-1`` at m rows."""
@@ -201,6 +214,7 @@ class Problem(StageCache):
             else:  # overwritten
                 self.drop("kernel matrix")
                 self.drop("factor")
+                self.drop("graph kernel")
             with self.stages("decompose kernel"):
                 basis = KernelBasis.from_kernel_matrix(K, eps=kernel.precision(self.X), arrays=self.arrays)
             if self.X_new is None:
