@@ -148,7 +148,7 @@
   // The line a mark belongs to, and its name, stand out.
   function light(owner, on) {
     const line = owner.closest("g[class]"), chart = owner.closest("svg.chart");
-    if (!chart || !line || !owner.matches(".mark")) return;
+    if (!chart || !line.matches(".line")) return;
     chart.classList.toggle("lit", on);
     const style = line.classList[0];
     for (const part of all(`g.${style}`, chart)) part.classList.toggle("lit", on);

@@ -10,8 +10,9 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from ldsu.bench.report.figures import Figure
+from ldsu.bench.report.figures import PARTS, Figure
 from ldsu.bench.report.pictures import FIT_ROWS
+from ldsu.bench.report.style import COLORS
 from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
 from ldsu.bench.report.text_report import (
     AGREEMENT_HEADER,
@@ -36,6 +37,7 @@ PAPER_CONTROL = """<div class="buttons" data-metric="map">
 </div>"""
 PAPER_LEGEND = """<span data-metric="map">second line: the paper\u2019s mean, and ours against it:
 <i class="ahead">▲ clearly ahead</i>, <i class="behind">▼ clearly behind</i>, <i>≈ no clear difference</i></span>"""
+COLOR_VARIABLES = " ".join(f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in COLORS.items())
 # Metric and selection shown first: those of the paper, and for user data the expected result.
 PAPER_VIEW, USER_VIEW = ("map", "oracle"), ("accuracy", "honest")
 
@@ -81,13 +83,17 @@ def render_page(
         failures=_failures(summary),
         # Escaped so that "</script" or "<!--<script" in a text cannot end the element.
         data=json.dumps(list(pictures), separators=(",", ":")).replace("<", "\\u003c"),
-        css=_part("page.css"),
+        css=f":root {{ {COLOR_VARIABLES} }}\n{_part('page.css')}",
         js=_part("page.js"),
     )
 
 
 def _part(name: str) -> str:
     return (resources.files("ldsu.bench.report") / name).read_text(encoding="utf-8")
+
+
+def _shown(selection: str, first: str) -> str:
+    return f' data-selection="{selection}"{"" if selection == first else " hidden"}'
 
 
 def _attributes(metric: str, selection: str, first: tuple[str, str]) -> str:
@@ -230,11 +236,16 @@ def _anchor(figure: Figure) -> str:
 
 
 def _figure(figure: Figure, first: tuple[str, str]) -> str:
-    legend = " ".join(f'<span class="key p{i + 1}">{escape(name)}</span>' for i, name in enumerate(figure.legend))
-    panels = ""
-    for panel in figure.panels:
-        view = f' data-selection="{panel.view}"{"" if panel.view == first[1] else " hidden"}' if panel.view else ""
-        panels += f"<div{view}>{panel.svg}</div>"
+    legend = " ".join(
+        f'<span class="key" style="--c: var(--{color})">{escape(name)}</span>'
+        for color, name in zip(PARTS, figure.legend, strict=False)
+    )
+    try:
+        panels = "".join(
+            f"<div{_shown(panel.view, first[1]) if panel.view else ''}>{panel.svg}</div>" for panel in figure.panels
+        )
+    except ImportError as error:
+        panels = f"<p>{escape(str(error))}. The numbers are in report.md.</p>"
     box = f'<div class="panels{" small" if figure.small else ""}">{panels}</div>' if panels else ""
     anchor = _anchor(figure)
     return (

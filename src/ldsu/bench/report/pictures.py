@@ -14,8 +14,8 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from ldsu.bench.paper import is_ldsu
+from ldsu.bench.report.charts import short
 from ldsu.bench.report.summary import Summary
-from ldsu.bench.report.svg import short
 from ldsu.bench.selection import Setting
 from ldsu.bench.spec import DataSpec, MethodSpec
 

@@ -34,6 +34,18 @@ METRIC_NAMES = {"map": "MAP", "accuracy": "Accuracy"}
 MAX_FAILURES = 30  # maximum number listed
 
 
+def label_count(labels: int) -> str:
+    """A number of labels as text."""
+    return f"{labels} label{'s' if labels > 1 else ''}"
+
+
+def score_text(mean: float, std: float) -> str:
+    """A mean with its deviation, if it has one."""
+    if not math.isfinite(mean):
+        return "\u2013"
+    return f"{mean:.3f} ± {std:.3f}" if math.isfinite(std) else f"{mean:.3f}"
+
+
 @dataclass(frozen=True)
 class Entry:
     """One cell of the table.

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ldsu.bench.paper import TOLERANCE
+from ldsu.bench.report.charts import short
 from ldsu.bench.report.figures import Figure
 from ldsu.bench.report.summary import MAX_FAILURES, METRIC_NAMES, Entry, Summary
-from ldsu.bench.report.svg import short
 from ldsu.bench.selection import Choice
 
 SELECTION_TEXTS = {
