@@ -404,8 +404,8 @@ def test_a_report_of_own_data_shows_first_what_its_user_would_get(tmp_path):
 
 
 def line_chart(series, **options):
-    words = {"x_label": "x", "y_label": "y", "description": "Lines.", **options}
-    return charts.line_chart("Title", [charts.Series(name, points, "s1") for name, points in series.items()], **words)
+    lines = [charts.Series(name, points, "s1") for name, points in series.items()]
+    return charts.line_chart("Title", lines, x_label="x", y_label="y", **options)
 
 
 def test_axes_keep_order_and_zero_has_a_place_on_a_logarithmic_one():
@@ -414,8 +414,10 @@ def test_axes_keep_order_and_zero_has_a_place_on_a_logarithmic_one():
         marks = re.findall(r'data-tip="([^"]*)"|translate\((\S+) \S+\)"(?= data-r)', line_chart({"": points}, log=True))
         return [float(x) for _, x in marks if x]
 
-    assert np.diff(places([0.0, 0.01, 1.0, 100.0])) == pytest.approx(np.full(3, 272 / 3), abs=0.2)
-    assert places([5.0]) == pytest.approx([(40 + charts.WIDTH - 92) / 2], abs=0.1)
+    steps = np.diff(places([0.0, 0.01, 1.0, 100.0]))
+    assert steps.min() > 50
+    assert steps == pytest.approx(np.full(3, steps.mean()), abs=0.2)
+    assert places([5.0]) == pytest.approx([sum(places([1.0, 2.0])) / 2], abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -445,16 +447,13 @@ def test_charts_have_the_colors_of_the_page_and_leave_the_users_settings_alone(r
 def test_a_chart_has_a_name_a_description_and_texts_without_markup():
     title = f"{HOSTILE} \x00\x1b 文"
     point = charts.Point(1, 0.5, math.nan, HOSTILE)
-    words = {"x_label": title, "y_label": title, "description": title}
-    drawn = charts.line_chart(title, [charts.Series(title, [point], "s1")], **words)
-    bars = charts.bar_chart(title, [charts.Bar(title, [("s1", 0.0)], title, HOSTILE)], unit=title, description=title)
-    cells = charts.heat_map(
-        title, [title], [title], np.array([[0.5]]), row_label=title, column_label=title, description=title
-    )
+    drawn = charts.line_chart(title, [charts.Series(title, [point], "s1")], x_label=title, y_label=title)
+    bars = charts.bar_chart(title, [charts.Bar(title, [("s1", 0.0)], title, HOSTILE)], unit=title)
+    cells = charts.heat_map(title, [title], [title], np.array([[0.5]]), row_label=title, column_label=title)
     for chart in (drawn, bars, cells):
         assert set(Page(chart).tags) <= {"svg", "desc", "g", "path", "text"}
         assert f'role="group" aria-label="{html.escape(title)}"' in chart
-        assert f"<desc>{html.escape(title)}</desc>" in chart
+        assert f"<desc>{html.escape(title)}: " in chart
         assert HOSTILE in tips(chart)[0]
 
 

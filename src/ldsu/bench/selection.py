@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -58,8 +58,6 @@ class Group:
         Rows with an error.
     seconds : dict of str to float
         Mean seconds of each stage over the successful rows.
-    peak_mib : float
-        Largest peak memory of the rows; NaN if unknown.
     """
 
     data: str
@@ -73,7 +71,6 @@ class Group:
     cv_map: np.ndarray
     failures: int
     seconds: dict[str, float]
-    peak_mib: float
 
     @cached_property
     def complete_splits(self) -> np.ndarray:
@@ -143,73 +140,6 @@ class SweepPoint(NamedTuple):
     default_std: float
 
 
-@dataclass
-class _Columns:
-    """Columns of a group while its rows are read."""
-
-    codes: dict[Setting, int] = field(default_factory=dict)
-    setting: list[int] = field(default_factory=list)
-    split: list[int] = field(default_factory=list)
-    fold: list[int] = field(default_factory=list)
-    map: list[float] = field(default_factory=list)
-    accuracy: list[float] = field(default_factory=list)
-    seconds: list[tuple[float, ...]] = field(default_factory=list)
-    peak_mib: float = math.nan
-    failures: int = 0
-
-    def read(self, row: Mapping[str, Any]) -> None:
-        self.setting.append(self.codes.setdefault(Setting(row["params"], row["C"]), len(self.codes)))
-        self.split.append(row["split"])
-        self.fold.append(row["fold"])
-        score, accuracy = row["map"], row["accuracy"]
-        if row["error"] is not None or score is None:
-            self.failures += 1
-            score = accuracy = math.nan
-        else:
-            self.seconds.append(tuple(row[name] or 0.0 for name in _SECONDS))
-        self.map.append(score)
-        self.accuracy.append(math.nan if accuracy is None else accuracy)
-        if row["peak_mib"] is not None and not row["peak_mib"] <= self.peak_mib:
-            self.peak_mib = row["peak_mib"]
-
-    def group(self, key: GroupKey) -> Group:
-        splits, column = np.unique(self.split, return_inverse=True)
-        shape = (len(self.codes), splits.size)
-        setting, fold = np.array(self.setting), np.array(self.fold)
-        score = np.array(self.map, dtype=np.float64)
-        test = fold < 0
-        where = setting[test], column[test]
-        present = np.zeros(shape, dtype=bool)
-        present[where] = True
-        tables = []
-        for scores in (score, np.array(self.accuracy, dtype=np.float64)):
-            tables.append(np.full(shape, np.nan))
-            tables[-1][where] = scores[test]
-        seconds = np.array(self.seconds, dtype=np.float64).reshape(-1, len(STAGES))
-        means = seconds.mean(axis=0) if len(seconds) else np.full(len(STAGES), np.nan)
-        return Group(
-            *key,
-            settings=tuple(self.codes),
-            splits=tuple(splits.tolist()),
-            present=present,
-            map=tables[0],
-            accuracy=tables[1],
-            cv_map=_fold_means(shape, setting[~test], column[~test], score[~test]),
-            failures=self.failures,
-            seconds=dict(zip(STAGES, means.tolist(), strict=True)),
-            peak_mib=self.peak_mib,
-        )
-
-
-def _fold_means(shape: tuple[int, int], setting: np.ndarray, column: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Mean over folds (settings, splits); NaN if a setting has fewer folds than its split or one failed."""
-    count, total = np.zeros(shape), np.zeros(shape)
-    np.add.at(count, (setting, column), 1)
-    np.add.at(total, (setting, column), score)
-    folds = count.max(axis=0, initial=0)
-    return np.where((count == folds) & (folds > 0), total, np.nan) / np.maximum(folds, 1)
-
-
 def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
     """Sort rows into groups by (data, labels, method).
 
@@ -222,14 +152,48 @@ def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
     -------
     groups : dict of (data, labels, method) to Group
     """
-    columns: dict[GroupKey, _Columns] = {}
+    found: dict[GroupKey, tuple[dict[Setting, int], list[tuple[float, ...]]]] = {}
     for row in rows:
-        key = (row["data"], row["labels"], row["method"])
-        found = columns.get(key)
-        if found is None:
-            found = columns[key] = _Columns()
-        found.read(row)
-    return {key: read.group(key) for key, read in columns.items()}
+        codes, lines = found.setdefault((row["data"], row["labels"], row["method"]), ({}, []))
+        code = codes.setdefault(Setting(row["params"], row["C"]), len(codes))
+        failed = row["error"] is not None or row["map"] is None
+        scores = [math.nan if failed or row[name] is None else row[name] for name in ("map", "accuracy")]
+        lines.append((code, row["split"], row["fold"], *scores, *(row[name] or 0.0 for name in _SECONDS)))
+    return {key: _group(key, tuple(codes), np.array(lines)) for key, (codes, lines) in found.items()}
+
+
+def _group(key: GroupKey, settings: tuple[Setting, ...], lines: np.ndarray) -> Group:
+    """A group from its rows (number of the setting, split, fold, MAP, accuracy, seconds of each stage)."""
+    setting, split, fold = lines[:, :3].astype(int).T
+    score, accuracy = lines[:, 3:5].T
+    splits, column = np.unique(split, return_inverse=True)
+    test = fold < 0
+    present = np.zeros((len(settings), splits.size), dtype=bool)
+    present[setting[test], column[test]] = True
+    tables = np.full((2, *present.shape), np.nan)
+    tables[:, setting[test], column[test]] = score[test], accuracy[test]
+    scored = np.isfinite(score)
+    seconds = lines[scored, 5:].mean(axis=0) if scored.any() else np.full(len(STAGES), np.nan)
+    return Group(
+        *key,
+        settings=settings,
+        splits=tuple(splits.tolist()),
+        present=present,
+        map=tables[0],
+        accuracy=tables[1],
+        cv_map=_fold_means(present.shape, setting[~test], column[~test], score[~test]),
+        failures=int((~scored).sum()),
+        seconds=dict(zip(STAGES, seconds.tolist(), strict=True)),
+    )
+
+
+def _fold_means(shape: tuple[int, int], setting: np.ndarray, column: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Mean over folds (settings, splits); NaN if a setting has fewer folds than its split or one failed."""
+    count, total = np.zeros(shape), np.zeros(shape)
+    np.add.at(count, (setting, column), 1)
+    np.add.at(total, (setting, column), score)
+    folds = count.max(axis=0, initial=0)
+    return np.where((count == folds) & (folds > 0), total, np.nan) / np.maximum(folds, 1)
 
 
 def oracle(group: Group, default: Mapping[str, Any]) -> Choice | None:
@@ -247,9 +211,7 @@ def oracle(group: Group, default: Mapping[str, Any]) -> Choice | None:
         None if no setting has a score on every whole split.
     """
     best = _best(group, group.means, default)
-    if best is None:
-        return None
-    return _choice(group, "oracle", {int(column): best for column in group.complete_splits}, lambda _: "test")
+    return None if best is None else _choice(group, "oracle", dict.fromkeys(group.complete_splits, (best, "test")))
 
 
 def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
@@ -269,32 +231,33 @@ def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
     choice : Choice or None
         None if no split has a score with its selected setting.
     """
-    columns, how = {}, {}
+    chosen = {}
     fallback = _default_setting(group, default)
     for column in range(len(group.splits)):
         best = _best(group, group.cv_map[:, column], default)
-        how[column] = "default" if best is None else "cross-validation"
-        best = fallback if best is None else best
         if best is not None:
-            columns[column] = best
-    return _choice(group, "honest", columns, how.__getitem__)
+            chosen[column] = best, "cross-validation"
+        elif fallback is not None:
+            chosen[column] = fallback, "default"
+    return _choice(group, "honest", chosen)
 
 
-def _choice(group: Group, selection: str, columns: dict[int, int], how: Callable[[int], str]) -> Choice | None:
-    """The scores of a setting for each split (by column), without missing scores."""
-    scored = [column for column, row in columns.items() if np.isfinite(group.map[row, column])]
+def _choice(group: Group, selection: str, chosen: Mapping[int, tuple[int, str]]) -> Choice | None:
+    """The scores of the setting (row, what it was selected on) of each split (column), without missing scores."""
+    scored = {column: choice for column, choice in chosen.items() if np.isfinite(group.map[choice[0], column])}
     if not scored:
         return None
+    rows, columns = [row for row, _ in scored.values()], list(scored)
     return Choice(
         group.data,
         group.labels,
         group.method,
         selection,
-        splits=tuple(group.splits[column] for column in scored),
-        map=tuple(float(group.map[columns[column], column]) for column in scored),
-        accuracy=tuple(float(group.accuracy[columns[column], column]) for column in scored),
-        settings=tuple(group.settings[columns[column]] for column in scored),
-        how=tuple(how(column) for column in scored),
+        splits=tuple(group.splits[column] for column in columns),
+        map=tuple(group.map[rows, columns].tolist()),
+        accuracy=tuple(group.accuracy[rows, columns].tolist()),
+        settings=tuple(group.settings[row] for row in rows),
+        how=tuple(how for _, how in scored.values()),
         missing=tuple(split for column, split in enumerate(group.splits) if column not in scored),
     )
 

@@ -167,21 +167,14 @@ def _leaf(leaf: ElementTree.Element, shapes: dict[str, str], tip: Tip | None) ->
 
 
 @_styled
-def line_chart(
-    title: str,
-    series: Sequence[Series],
-    *,
-    x_label: str,
-    y_label: str,
-    description: str,
-    log: bool = False,
-    gutter: int = 92,
-) -> str:
-    """Lines over a common axis, with a legend in the order of their right ends, for which `gutter` pixels are kept.
+def line_chart(title: str, series: Sequence[Series], *, x_label: str, y_label: str, log: bool = False) -> str:
+    """Lines over a common axis, with a legend in the order of their right ends.
 
     On a logarithmic axis 0 is one step left of the rest.
     """
-    left, right, top, bottom = 40, WIDTH - gutter, 30, HEIGHT - 40
+    names = [line.name for line in series if line.name]
+    description = f"{title}: {y_label} against {x_label}, a line for each of {', '.join(names)}."
+    left, right, top, bottom = 40, WIDTH - 44 - min(6 * max(map(len, names), default=0), 180), 30, HEIGHT - 40
     chart = _Chart(title, description, (WIDTH, HEIGHT), (left, right, top, bottom))
     axes = chart.axes
     chart.text(right, 15, y_label, ha="right")
@@ -193,13 +186,13 @@ def line_chart(
     margin = max(0.05 * (most - least), 0.005)
     least, most = least - margin, most + margin
     axes.set(xlim=(min(place.values()) - indent, max(place.values()) + indent), ylim=(least, most))
-    names, end = [], -math.inf
+    ticks, end = [], -math.inf
     for value, position in place.items():
         x = axes.transData.transform((position, least))[0]
         fits = x - end >= 7 * len(short(value)) + 4
-        names.append(short(value) if fits else "")
+        ticks.append(short(value) if fits else "")
         end = x if fits else end
-    axes.set_xticks(list(place.values()), names)
+    axes.set_xticks(list(place.values()), ticks)
     axes.tick_params(axis="x", length=4, color=COLOR["rule"])
     axes.locator_params(axis="y", nbins=6)
     axes.grid(axis="y", clip_on=False)
@@ -253,18 +246,12 @@ def _places(values: Iterable[float], log: bool) -> dict[float, float]:
 
 @_styled
 def heat_map(
-    title: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    values: np.ndarray,
-    *,
-    row_label: str,
-    column_label: str,
-    description: str,
+    title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, *, row_label: str, column_label: str
 ) -> str:
     """A grid of values (rows, columns), larger is darker; NaN cells are empty."""
     from matplotlib.patches import Rectangle
 
+    description = f"{title}: a value for each {row_label} and {column_label}."
     left, top = 52, 54
     right, bottom = left + 42 * len(columns), top + 24 * len(rows)
     chart = _Chart(title, description, (right + 6, bottom + 6), (left, right, top, bottom))
@@ -288,11 +275,11 @@ def heat_map(
 
 
 @_styled
-def bar_chart(title: str, bars: Sequence[Bar], *, unit: str, description: str) -> str:
+def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
     """Horizontal bars on one axis from 0."""
     left, right, top = 108, WIDTH - 66, 40
     bottom = top + 20 * len(bars)
-    chart = _Chart(title, description, (WIDTH, bottom + 8), (left, right, top, bottom))
+    chart = _Chart(title, f"{title}: a bar for each method, {unit}.", (WIDTH, bottom + 8), (left, right, top, bottom))
     axes, rows = chart.axes, np.arange(len(bars))
     chart.text(4, 31, unit)
     lengths = np.array([[length for _, length in bar.parts] for bar in bars])

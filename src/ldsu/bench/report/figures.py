@@ -122,27 +122,12 @@ def sweep_figures(
     """Test MAP against one parameter: one figure per LDSU method, a panel per data set, a line per number of labels."""
     made = []
     for method in _ldsu_methods(summary, parameter):
-        panels = [
-            Panel(
-                spec.title,
-                partial(
-                    line_chart,
-                    spec.title,
-                    series,
-                    x_label=x_label,
-                    y_label="MAP",
-                    log=log,
-                    gutter=80,
-                    description=f"Mean test MAP of {method.key} on {spec.title} against {parameter}, a line a number "
-                    "of labels.",
-                ),
-                ["labels", parameter, "best over the others", "others at default"],
-                rows,
-            )
-            for spec in summary.experiment.data
-            for series, rows in [_sweep(summary, spec, method, parameter)]
-            if series
-        ]
+        panels = []
+        for spec in summary.experiment.data:
+            series, rows = _sweep(summary, spec, method, parameter)
+            draw = partial(line_chart, spec.title, series, x_label=x_label, y_label="MAP", log=log)
+            header = ["labels", parameter, "best over the others", "others at default"]
+            panels += [Panel(spec.title, draw, header, rows)] if series else []
         defaults = ", ".join(f"{name} = {short(value)}" for name, value in method.default.items() if name != parameter)
         caption = (
             f"{method.key}: mean MAP on the test half. Solid: the best over the other parameters, among those "
@@ -192,16 +177,7 @@ def pair_figures(summary: Summary, first: str, second: str, title: str, names: t
                 continue
             where = f"{spec.title}, {label_count(labels)}"
             row_names, column_names = [short(value) for value in rows], [short(value) for value in columns]
-            draw = partial(
-                heat_map,
-                where,
-                row_names,
-                column_names,
-                best,
-                row_label=names[0],
-                column_label=names[1],
-                description=f"Best mean test MAP on {where} a class for each {names[0]} and {names[1]}.",
-            )
+            draw = partial(heat_map, where, row_names, column_names, best, row_label=names[0], column_label=names[1])
             table = [
                 [name, *(score_text(score, math.nan) for score in line)]
                 for name, line in zip(row_names, best.tolist(), strict=True)
@@ -245,16 +221,8 @@ def learning_curves(summary: Summary) -> Figure:
                 if p is not None
             ]
             series += [Series("paper's LDSU", marks, "soft", dashed=True)] if len(marks) > 1 else []
-            draw = partial(
-                line_chart,
-                spec.title,
-                series,
-                x_label="labels per class, logarithmic",
-                y_label="MAP",
-                log=True,
-                gutter=122,
-                description=f"Mean test MAP on {spec.title} against labels per class, a line a method ({selection}).",
-            )
+            x_label = "labels per class, logarithmic"
+            draw = partial(line_chart, spec.title, series, x_label=x_label, y_label="MAP", log=True)
             panels.append(Panel(f"{spec.title} ({selection})", draw, view=selection))
     if not panels:
         return Figure("labels", "Learning curves", "No curves: there are results for one number of labels only.")
@@ -283,9 +251,8 @@ def cost_figure(summary: Summary) -> Figure:
             times.append(Bar(method, [(PARTS[0], fit), (PARTS[1], scores)], seconds(fit + scores), tip))
             tip = f"{where}, {method}\npeak memory added {peak} MiB"
             memory.append(Bar(method, [(PARTS[2], cost["peak_mib"])], peak, tip))
-        description = f"A bar for each method: {where}."
-        draw_times = partial(bar_chart, where, times, unit="seconds, fit and scores", description=description)
-        draw_memory = partial(bar_chart, where, memory, unit="peak memory added, MiB", description=description)
+        draw_times = partial(bar_chart, where, times, unit="seconds, fit and scores")
+        draw_memory = partial(bar_chart, where, memory, unit="peak memory added, MiB")
         panels.append(Panel(where, draw_times, ["method", "fit", "scores", "peak MiB"], table))
         memory_panels.append(Panel(where, draw_memory))
     if not panels:
@@ -316,13 +283,7 @@ def stage_figure(summary: Summary) -> Figure:
             bars.append(Bar(method, parts, seconds(sum(mean[stage] for stage in unshared)), tip))
             table.append([method, *texts.values()])
         if bars:
-            draw = partial(
-                bar_chart,
-                spec.title,
-                bars,
-                unit="seconds per cell, without the shared work",
-                description=f"Mean seconds per cell on {spec.title}, a bar for each method.",
-            )
+            draw = partial(bar_chart, spec.title, bars, unit="seconds per cell, without the shared work")
             panels.append(Panel(spec.title, draw, ["method", *STAGES], table))
     if not panels:
         return Figure("stages", title, "There are no rows with times yet.")

@@ -13,10 +13,11 @@ from typing import Any
 from ldsu.bench.report.figures import PARTS, Figure
 from ldsu.bench.report.pictures import FIT_ROWS
 from ldsu.bench.report.style import COLORS
-from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
+from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary, label_count, score_text
 from ldsu.bench.report.text_report import (
     AGREEMENT_HEADER,
     DUEL_HEADER,
+    FAILURE_HEADER,
     FAR_HEADER,
     SELECTION_TEXTS,
     SIGNS,
@@ -25,8 +26,8 @@ from ldsu.bench.report.text_report import (
     agreement_sentences,
     duel_rows,
     facts,
+    failure_rows,
     far_cells,
-    first_failures,
     sentence_case,
     settings_text,
 )
@@ -92,25 +93,21 @@ def _part(name: str) -> str:
     return (resources.files("ldsu.bench.report") / name).read_text(encoding="utf-8")
 
 
-def _shown(selection: str, first: str) -> str:
-    return f' data-selection="{selection}"{"" if selection == first else " hidden"}'
-
-
-def _attributes(metric: str, selection: str, first: tuple[str, str]) -> str:
-    return f'data-metric="{metric}" data-selection="{selection}"{"" if (metric, selection) == first else " hidden"}'
+def _view(first: tuple[str, str], selection: str, metric: str = "") -> str:
+    """Attributes of an element of one selection, and one metric or all: hidden if another is shown first."""
+    hidden = "" if selection == first[1] and metric in ("", first[0]) else " hidden"
+    return (f'data-metric="{metric}" ' if metric else "") + f'data-selection="{selection}"{hidden}'
 
 
 def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str]) -> str:
     """One table: a row per data set and number of labels, a column per method."""
-    table, methods = summary.table(metric, selection), summary.column_keys
-    heads = ["data", "labels", *(method.key for method in methods)]
+    heads = ["data", "labels", *(method.key for method in summary.column_keys)]
     head = "".join(
         f'<th scope="col" aria-sort="{"none" if i else "ascending"}"><button type="button">{escape(name)}</button></th>'
         for i, name in enumerate(heads)
     )
     rows, before = [], None
-    for r, (spec, labels) in enumerate(summary.row_keys):
-        entries = [table[spec.key, labels].get(method.key) for method in methods]
+    for r, (spec, labels, entries) in enumerate(summary.lines(metric, selection)):
         cells = "".join(_cell(spec, labels, entry, metric, r, c) for c, entry in enumerate(entries))
         starts = ' class="first"' if spec.key != before else ""
         before = spec.key
@@ -121,7 +118,7 @@ def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str
     name = f"{METRIC_NAMES[metric]}, {selection}"
     caption = f"{METRIC_NAMES[metric]} on the test half. {sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
     return (
-        f'<div {_attributes(metric, selection, first)}><p class="caption">{escape(caption)}</p>'
+        f'<div {_view(first, selection, metric)}><p class="caption">{escape(caption)}</p>'
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table class="scores" aria-label="{name}">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
     )
@@ -151,10 +148,9 @@ def _bare(value: float) -> str:
 
 def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
     choice = entry.choice
-    spread = f" ± {entry.std:.3f}" if math.isfinite(entry.std) else ""
     lines = [
-        f"{choice.method}, {spec.title}, {labels} label{'s' if labels > 1 else ''} a class",
-        f"{METRIC_NAMES[metric]} {entry.mean:.3f}{spread}, {choice.selection}",
+        f"{choice.method}, {spec.title}, {label_count(labels)} a class",
+        f"{METRIC_NAMES[metric]} {score_text(entry.mean, entry.std)}, {choice.selection}",
     ]
     if entry.best:
         lines.append("best of its row")
@@ -163,8 +159,7 @@ def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
         lines.append(f"{words} of its row (p = {entry.p_best:.2g})")
     if entry.paper:
         p = f" (p = {entry.p_paper:.2g})" if math.isfinite(entry.p_paper) else ""
-        figure = f"{entry.paper.mean:.3f} ± {entry.paper.std:.3f}"
-        lines.append(f"paper {figure}: {entry.difference:+.3f}, {entry.against_paper}{p}")
+        lines.append(f"paper {score_text(*entry.paper)}: {entry.difference:+.3f}, {entry.against_paper}{p}")
     scores = getattr(choice, metric)
     lines.append("repetitions: " + "  ".join(f"{score:.3f}" for score in scores))
     if choice.missing:
@@ -214,11 +209,8 @@ def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str
                 f"{_plain_table(DUEL_HEADER, duels, texts=2)}</details></div>"
             )
         inner.append(f'<div class="columns">{"".join(columns)}</div>')
-        hidden = "" if selection == first[1] else " hidden"
         caption = f"{sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
-        parts.append(
-            f'<div data-selection="{selection}"{hidden}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>'
-        )
+        parts.append(f'<div {_view(first, selection)}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>')
     return "".join(parts)
 
 
@@ -242,7 +234,7 @@ def _figure(figure: Figure, first: tuple[str, str]) -> str:
     )
     try:
         panels = "".join(
-            f"<div{_shown(panel.view, first[1]) if panel.view else ''}>{panel.svg}</div>" for panel in figure.panels
+            f"<div {_view(first, panel.view) if panel.view else ''}>{panel.svg}</div>" for panel in figure.panels
         )
     except ImportError as error:
         panels = f"<p>{escape(str(error))}. The numbers are in report.md.</p>"
@@ -273,8 +265,5 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
 def _failures(summary: Summary) -> str:
     if not summary.failures:
         return ""
-    rows = [[data, method, error, str(count)] for (data, method, error), count in first_failures(summary)]
-    return (
-        '<section id="failures"><h2>Failures</h2>'
-        f"{_plain_table(['data', 'method', 'error', 'cells'], rows, texts=3)}</section>"
-    )
+    table = _plain_table(FAILURE_HEADER, failure_rows(summary), texts=3)
+    return f'<section id="failures"><h2>Failures</h2>{table}</section>'

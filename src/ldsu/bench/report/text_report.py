@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -17,7 +18,7 @@ import numpy as np
 from ldsu.bench.paper import TOLERANCE
 from ldsu.bench.report.charts import short
 from ldsu.bench.report.figures import Figure
-from ldsu.bench.report.summary import MAX_FAILURES, METRIC_NAMES, Entry, Summary
+from ldsu.bench.report.summary import MAX_FAILURES, METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
 from ldsu.bench.selection import Choice
 
 SELECTION_TEXTS = {
@@ -98,7 +99,7 @@ def csv_text(summary: Summary) -> str:
     """One row per data set, number of labels, method and selection."""
     file = io.StringIO()
     writer: Any = None
-    for selection in ("oracle", "honest"):
+    for selection in SELECTIONS:
         maps, accuracies = summary.table("map", selection), summary.table("accuracy", selection)
         for spec, labels in summary.row_keys:
             for method, entry in maps[spec.key, labels].items():
@@ -176,18 +177,17 @@ def markdown(summary: Summary, drawn: Sequence[Figure]) -> str:
     parts = [f"# {_md(summary.experiment.title)}", _md(summary.experiment.description)]
     parts += [f"> **Note.** {_md(sentence)}" for sentence in summary.warnings()]
     parts.append("\n".join(f"- {name}: {_md(text)}" for name, text in facts(summary)))
-    for metric, selection in (("map", "oracle"), ("map", "honest"), ("accuracy", "oracle"), ("accuracy", "honest")):
+    for metric, selection in itertools.product(METRICS, SELECTIONS):
         parts.append(f"## {METRIC_NAMES[metric]}, {selection}")
         legend = "Bold: best of the row; ◇: not clearly behind it"
         if metric == "map" and summary.agreement(selection):
             legend += "; in brackets the paper's figure and whether ours is ahead (▲), behind (▼) or neither (≈)"
         parts.append(f"{sentence_case(SELECTION_TEXTS[selection])}. {legend}.")
         header = ["data", "labels", *(method.key for method in summary.column_keys)]
-        rows = []
-        table = summary.table(metric, selection)
-        for spec, labels in summary.row_keys:
-            entries = [table[spec.key, labels].get(method.key) for method in summary.column_keys]
-            rows.append([spec.title, str(labels), *(_md_entry(entry) for entry in entries)])
+        rows = [
+            [spec.title, str(labels), *(_md_entry(entry) for entry in entries)]
+            for spec, labels, entries in summary.lines(metric, selection)
+        ]
         parts.append(md_table(header, rows))
     parts += [STATISTICS, "## Beside the paper", *_md_agreement(summary)]
     for figure in drawn:
@@ -196,15 +196,19 @@ def markdown(summary: Summary, drawn: Sequence[Figure]) -> str:
             parts += [f"## {_md(figure.title)}", _md(figure.caption)]
             parts += [f"**{_md(panel.title)}**\n\n{md_table(panel.header, panel.rows)}" for panel in tables]
     if summary.failures:
-        parts.append("## Failures")
-        rows = [[data, method, error, str(count)] for (data, method, error), count in first_failures(summary)]
-        parts.append(md_table(["data", "method", "error", "cells"], rows))
+        parts += ["## Failures", md_table(FAILURE_HEADER, failure_rows(summary))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def first_failures(summary: Summary) -> list[tuple[tuple[str, str, str], int]]:
+FAILURE_HEADER = ["data", "method", "error", "cells"]
+AGREEMENT_HEADER = ["method", f"within {TOLERANCE}", "mean difference", "ahead", "no clear difference", "behind"]
+FAR_HEADER = ["data", "labels", "method", "ours", "paper", "difference"]
+DUEL_HEADER = ["method", "against", "ahead", "no clear difference", "behind"]
+
+
+def failure_rows(summary: Summary) -> list[list[str]]:
     """The most frequent failures."""
-    return sorted(summary.failures.items(), key=lambda item: -item[1])[:MAX_FAILURES]
+    return [[*failure, str(count)] for failure, count in summary.failures.most_common(MAX_FAILURES)]
 
 
 def agreement_rows(summary: Summary, selection: str) -> list[list[str]]:
@@ -217,9 +221,6 @@ def agreement_rows(summary: Summary, selection: str) -> list[list[str]]:
     return rows
 
 
-AGREEMENT_HEADER = ["method", f"within {TOLERANCE}", "mean difference", "ahead", "no clear difference", "behind"]
-
-
 def agreement_sentences(summary: Summary, selection: str) -> list[str]:
     """Number of image cells that reach the paper's LDSU, and of cells of the paper's methods that agree."""
     sentences = []
@@ -229,11 +230,9 @@ def agreement_sentences(summary: Summary, selection: str) -> list[str]:
         sentences.append(f"Of {cells} cells that the paper has too, {within} are within {TOLERANCE} of its figure.")
     for name, reached, compared in summary.image_cells(selection):
         sentences.append(f"{sentence_case(name)}: at or above the paper's LDSU in {reached} of {compared} image cells.")
-    shown = {spec.key for spec in summary.paper_data}
-    others = [
-        spec.title for spec in summary.experiment.data if spec.paper and spec.key not in shown and not spec.stand_in
-    ]
     stand_ins = [spec.title for spec in summary.experiment.data if spec.stand_in]
+    shown = [*stand_ins, *(spec.title for spec in summary.paper_data)]
+    others = [spec.title for spec in summary.experiment.data if spec.paper and spec.title not in shown]
     if stand_ins:
         sentences.append(f"{', '.join(stand_ins)} stands in for the paper's data, which are others: not compared.")
     if others:
@@ -258,10 +257,6 @@ def far_cells(summary: Summary, selection: str) -> list[list[str]]:
     ]
 
 
-FAR_HEADER = ["data", "labels", "method", "ours", "paper", "difference"]
-DUEL_HEADER = ["method", "against", "ahead", "no clear difference", "behind"]
-
-
 def duel_rows(summary: Summary, selection: str) -> list[list[str]]:
     """LDSU against each other method, counted over rows of the table."""
     return [
@@ -272,7 +267,7 @@ def duel_rows(summary: Summary, selection: str) -> list[list[str]]:
 def _md_agreement(summary: Summary) -> Iterable[str]:
     if not summary.agreement("oracle"):
         yield "The paper has none of these cells."
-    for selection in ("oracle", "honest"):
+    for selection in SELECTIONS:
         rows = agreement_rows(summary, selection)
         if rows:
             yield f"### {selection.capitalize()}"
@@ -309,22 +304,10 @@ def _md_entry(entry: Entry | None) -> str:
     return f"{mean}{spread}{tied}{paper}"
 
 
+_TEX_NAMES = ("backslash", "asciicircum", "asciitilde", "less", "greater", "bar")
 _TEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "{": r"\{",
-        "}": r"\}",
-        "$": r"\$",
-        "&": r"\&",
-        "#": r"\#",
-        "%": r"\%",
-        "_": r"\_",
-        "^": r"\textasciicircum{}",
-        "~": r"\textasciitilde{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-    }
+    {char: rf"\{char}" for char in "{}$&#%_"}
+    | {char: rf"\text{name}{{}}" for char, name in zip("\\^~<>|", _TEX_NAMES, strict=True)}
 )
 
 
@@ -344,8 +327,8 @@ def latex(summary: Summary) -> str:
     r"""Two tables (oracle, honest) of MAP for ``\input``; plain LaTeX, no package needed."""
     methods = summary.column_keys
     parts = ["% MAP on the test half, mean and deviation over repetitions; the paper's figures in the second line."]
-    for selection in ("oracle", "honest"):
-        table, text = summary.table("map", selection), sentence_case(SELECTION_TEXTS[selection])
+    for selection in SELECTIONS:
+        text = sentence_case(SELECTION_TEXTS[selection])
         head = " & ".join(["Data", "Labels", *(tex(method.key) for method in methods)])
         lines = [
             r"\begin{table}",
@@ -356,8 +339,7 @@ def latex(summary: Summary) -> str:
             rf"{head} \\",
             r"\hline",
         ]
-        for spec, labels in summary.row_keys:
-            entries = [table[spec.key, labels].get(method.key) for method in methods]
+        for spec, labels, entries in summary.lines("map", selection):
             lines.append(" & ".join([tex(spec.title), str(labels), *(_tex_entry(entry) for entry in entries)]) + r" \\")
             if any(entry and entry.paper for entry in entries):
                 papers = [
