@@ -153,12 +153,12 @@ def test_page_shows_ours_and_the_papers_figure_in_each_cell(report):
     source = report["paths"]["html"].read_text()
     summary = Summary(report["experiment"], report["store"])
     entry = summary.table("map", "oracle")["umist", 3]["LDSU truncate"]
-    (tip,) = [t for t in tips(source) if t.startswith("LDSU truncate, UMIST, 3 labels a class\nMAP") and "oracle" in t]
+    (tip,) = [t for t in tips(source) if t.startswith("LDSU truncate, UMIST, 3 labels per class\nMAP") and "oracle" in t]
     assert f"MAP {entry.mean:.3f} ± {entry.std:.3f}" in tip
     assert f"paper 0.889 ± 0.001: {entry.difference:+.3f}, {entry.against_paper} (p = " in tip
     assert "clique_size = " in tip
     assert "  ".join(f"{score:.3f}" for score in entry.choice.map) in tip
-    assert not any("paper" in t for t in tips(source) if "DIGITS" in t and "a class\nMAP" in t)
+    assert not any("paper" in t for t in tips(source) if "DIGITS" in t and "per class\nMAP" in t)
 
 
 def test_chosen_parameters_are_told_once_where_shared_and_by_split_where_not():
@@ -363,7 +363,7 @@ def test_each_sweep_has_a_panel_a_data_set_and_a_mark_a_value(report):
     assert [panel.title for panel in kept.panels] == ["DIGITS", "UMIST"]
     assert len(tips(kept.panels[0].svg)) == 3 * 4 * 2  # labels, values, best and default
     weights = drawn["lam LDSU truncate"]
-    assert len(tips(weights.panels[0].svg)) == 2 * 3 * 2  # not with one label a class
+    assert len(tips(weights.panels[0].svg)) == 2 * 3 * 2  # not with one label per class
     assert len(drawn["theta clique_size LDSU truncate"].panels) == 2 * 3
     assert len(tips(drawn["theta clique_size LDSU truncate"].panels[0].svg)) == 4
     assert drawn["strength LDSU"].panels
@@ -652,7 +652,7 @@ def test_page_answers_to_mouse_and_keyboard(report, tmp_path):
     assert seen["stops"] == seen["stopsAfter"] == 1
     assert seen["moved"] == [2, 3, "tip"]
     assert seen["tip"][0] is False
-    assert seen["tip"][1].startswith("KDA, DIGITS, 3 labels a class")
+    assert seen["tip"][1].startswith("KDA, DIGITS, 3 labels per class")
     assert seen["closed"] is True
     assert seen["chart"] == ["0", "1", True]
     assert seen["series"] == "1"

@@ -194,7 +194,7 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str, y_label: s
         end = x if fits else end
     axes.set_xticks(list(place.values()), ticks)
     axes.tick_params(axis="x", length=4, color=COLOR["rule"])
-    axes.locator_params(axis="y", nbins=6)
+    axes.locator_params(axis="y", nbins=8)
     axes.grid(axis="y", clip_on=False)
     named = []
     for row, line in enumerate(series):

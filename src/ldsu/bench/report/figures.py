@@ -148,7 +148,7 @@ def _sweep(
         points = [point for point in points if _number(point.value) is not None and math.isfinite(point.best)]
         if len(points) < 2:
             continue
-        where, color = f"{spec.title}, {label_count(labels)} a class", f"o{min(order, 4) + 1}"
+        where, color = f"{spec.title}, {label_count(labels)} per class", f"o{min(order, 4) + 1}"
         lines: dict[str, list[Point]] = {"others at their defaults": [], "best over the others": []}
         for point in points:
             x, value = _number(point.value) or 0.0, short(point.value)
@@ -207,7 +207,7 @@ def learning_curves(summary: Summary) -> Figure:
                 entries = {n: table.get((spec.key, n), {}).get(method.key) for n in spec.labels}
                 where = f"{spec.title}, {method.key}"
                 marks = [
-                    Point(n, e.mean, e.std, f"{where}\n{n} a class: {score_text(e.mean, e.std)} ({selection})")
+                    Point(n, e.mean, e.std, f"{where}\n{n} per class: {score_text(e.mean, e.std)} ({selection})")
                     for n, e in entries.items()
                     if e is not None
                 ]
@@ -216,7 +216,7 @@ def learning_curves(summary: Summary) -> Figure:
                 continue
             papers = {n: paper_score(spec.paper, n, "LDSU") for n in spec.labels}
             marks = [
-                Point(n, p.mean, math.nan, f"{spec.title}, LDSU in the paper\n{n} a class: {score_text(*p)}")
+                Point(n, p.mean, math.nan, f"{spec.title}, LDSU in the paper\n{n} per class: {score_text(*p)}")
                 for n, p in papers.items()
                 if p is not None
             ]
@@ -241,7 +241,7 @@ def cost_figure(summary: Summary) -> Figure:
             continue
         labels = max((cost["labels"] for cost in costs), key=[cost["labels"] for cost in costs].count)
         found = {cost["method"]: cost for cost in costs if cost["labels"] == labels}
-        where = f"{spec.title}, {label_count(labels)} a class"
+        where = f"{spec.title}, {label_count(labels)} per class"
         times, memory, table = [], [], []
         for method in (method for method in methods if method in found):
             cost = found[method]

@@ -149,7 +149,7 @@ def _bare(value: float) -> str:
 def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
     choice = entry.choice
     lines = [
-        f"{choice.method}, {spec.title}, {label_count(labels)} a class",
+        f"{choice.method}, {spec.title}, {label_count(labels)} per class",
         f"{METRIC_NAMES[metric]} {score_text(entry.mean, entry.std)}, {choice.selection}",
     ]
     if entry.best:
@@ -253,8 +253,8 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
     return (
         '<div id="stage"><p class="caption"><label>Data set <select id="picture-choice"></select></label> '
         't-SNE of <span id="picture-count"></span> points of the test half of the first repetition; features fitted '
-        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels a class and the '
-        "parameters the oracle chose. Colour is the class; point at one, or move with the arrow keys, to see what it "
+        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels per class and the '
+        "parameters the oracle chose. Color is the class; point at one, or move with the arrow keys, to see what it "
         "is.</p>"
         '<noscript><p>Pictures need JavaScript.</p></noscript><div class="planes"></div>'
         '<p id="picked" class="note" aria-live="polite"></p>'
