@@ -153,7 +153,9 @@ def test_page_shows_ours_and_the_papers_figure_in_each_cell(report):
     source = report["paths"]["html"].read_text()
     summary = Summary(report["experiment"], report["store"])
     entry = summary.table("map", "oracle")["umist", 3]["LDSU truncate"]
-    (tip,) = [t for t in tips(source) if t.startswith("LDSU truncate, UMIST, 3 labels per class\nMAP") and "oracle" in t]
+    (tip,) = [
+        t for t in tips(source) if t.startswith("LDSU truncate, UMIST, 3 labels per class\nMAP") and "oracle" in t
+    ]
     assert f"MAP {entry.mean:.3f} ± {entry.std:.3f}" in tip
     assert f"paper 0.889 ± 0.001: {entry.difference:+.3f}, {entry.against_paper} (p = " in tip
     assert "clique_size = " in tip

@@ -23,12 +23,11 @@ PARTS = ("s1", "sand", "s8")  # colors of the parts of a bar
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart and its table. `view` is the selection it belongs to, or empty for all."""
+    """One chart and its table, header first. `view` is the selection it belongs to, or empty for all."""
 
     title: str
     draw: Callable[[], str]
-    header: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
+    table: list[list[str]] = field(default_factory=list)
     view: str = ""
 
     @cached_property
@@ -124,10 +123,9 @@ def sweep_figures(
     for method in _ldsu_methods(summary, parameter):
         panels = []
         for spec in summary.experiment.data:
-            series, rows = _sweep(summary, spec, method, parameter)
+            series, table = _sweep(summary, spec, method, parameter)
             draw = partial(line_chart, spec.title, series, x_label=x_label, y_label="MAP", log=log)
-            header = ["labels", parameter, "best over the others", "others at default"]
-            panels += [Panel(spec.title, draw, header, rows)] if series else []
+            panels += [Panel(spec.title, draw, table)] if series else []
         defaults = ", ".join(f"{name} = {short(value)}" for name, value in method.default.items() if name != parameter)
         caption = (
             f"{method.key}: mean MAP on the test half. Solid: the best over the other parameters, among those "
@@ -141,7 +139,7 @@ def _sweep(
     summary: Summary, spec: DataSpec, method: MethodSpec, parameter: str
 ) -> tuple[list[Series], list[list[str]]]:
     """Two lines for each number of labels (others at their defaults, best over the others), and the table."""
-    series, rows = [], []
+    series, table = [], [["labels", parameter, "best over the others", "others at default"]]
     for order, labels in enumerate(spec.labels):
         group = summary.groups.get((spec.key, labels, method.key))
         points = sweep(group, parameter, method.default) if group else []
@@ -157,11 +155,11 @@ def _sweep(
                 tip = f"{where}\n{parameter} = {value}: {score_text(mean, std)}\n{how}"
                 if math.isfinite(mean):
                     marks.append(Point(x, mean, std if marks is lines["best over the others"] else math.nan, tip))
-            rows.append([str(labels), value, score_text(*scores[1]), score_text(*scores[0])])
+            table.append([str(labels), value, score_text(*scores[1]), score_text(*scores[0])])
         default, best = lines.values()
         series += [Series("", default, color, dashed=True)] if default else []
         series.append(Series(label_count(labels), best, color))
-    return series, rows
+    return series, table
 
 
 def pair_figures(summary: Summary, first: str, second: str, title: str, names: tuple[str, str]) -> list[Figure]:
@@ -178,11 +176,10 @@ def pair_figures(summary: Summary, first: str, second: str, title: str, names: t
             where = f"{spec.title}, {label_count(labels)}"
             row_names, column_names = [short(value) for value in rows], [short(value) for value in columns]
             draw = partial(heat_map, where, row_names, column_names, best, row_label=names[0], column_label=names[1])
-            table = [
-                [name, *(score_text(score, math.nan) for score in line)]
-                for name, line in zip(row_names, best.tolist(), strict=True)
-            ]
-            panels.append(Panel(where, draw, [f"{names[0]} \\ {names[1]}", *column_names], table))
+            table = [[f"{names[0]} \\ {names[1]}", *column_names]]
+            for name, line in zip(row_names, best.tolist(), strict=True):
+                table.append([name, *(score_text(score, math.nan) for score in line)])
+            panels.append(Panel(where, draw, table))
         caption = (
             f"{method.key}: mean MAP on the test half, best over the other parameters that were tried with every "
             "pair; the stronger the color the higher, each panel on its own scale, the best pair framed. The paper "
@@ -242,7 +239,7 @@ def cost_figure(summary: Summary) -> Figure:
         labels = max((cost["labels"] for cost in costs), key=[cost["labels"] for cost in costs].count)
         found = {cost["method"]: cost for cost in costs if cost["labels"] == labels}
         where = f"{spec.title}, {label_count(labels)} per class"
-        times, memory, table = [], [], []
+        times, memory, table = [], [], [["method", "fit", "scores", "peak MiB"]]
         for method in (method for method in methods if method in found):
             cost = found[method]
             fit, scores, peak = cost["seconds_fit"], cost["seconds_transform"], f"{cost['peak_mib']:,.0f}"
@@ -253,7 +250,7 @@ def cost_figure(summary: Summary) -> Figure:
             memory.append(Bar(method, [(PARTS[2], cost["peak_mib"])], peak, tip))
         draw_times = partial(bar_chart, where, times, unit="seconds, fit and scores")
         draw_memory = partial(bar_chart, where, memory, unit="peak memory added, MiB")
-        panels.append(Panel(where, draw_times, ["method", "fit", "scores", "peak MiB"], table))
+        panels.append(Panel(where, draw_times, table))
         memory_panels.append(Panel(where, draw_memory))
     if not panels:
         return Figure("costs", title, "No stand-alone fits were measured in this store.")
@@ -270,7 +267,7 @@ def stage_figure(summary: Summary) -> Figure:
     panels = []
     unshared = STAGES[1:]
     for spec in summary.experiment.data:
-        bars, table = [], []
+        bars, table = [], [["method", *STAGES]]
         for method in (method.key for method in summary.column_keys):
             groups = [group for key, group in summary.groups.items() if (key[0], key[2]) == (spec.key, method)]
             times = [group.seconds for group in groups if math.isfinite(group.seconds["shared"])]
@@ -284,7 +281,7 @@ def stage_figure(summary: Summary) -> Figure:
             table.append([method, *texts.values()])
         if bars:
             draw = partial(bar_chart, spec.title, bars, unit="seconds per cell, without the shared work")
-            panels.append(Panel(spec.title, draw, ["method", *STAGES], table))
+            panels.append(Panel(spec.title, draw, table))
     if not panels:
         return Figure("stages", title, "There are no rows with times yet.")
     caption = (

@@ -15,19 +15,15 @@ from ldsu.bench.report.pictures import FIT_ROWS
 from ldsu.bench.report.style import COLORS
 from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary, label_count, score_text
 from ldsu.bench.report.text_report import (
-    AGREEMENT_HEADER,
-    DUEL_HEADER,
-    FAILURE_HEADER,
-    FAR_HEADER,
     SELECTION_TEXTS,
     SIGNS,
     STATISTICS,
-    agreement_rows,
     agreement_sentences,
-    duel_rows,
+    agreement_table,
+    duel_table,
     facts,
-    failure_rows,
-    far_cells,
+    failure_table,
+    far_table,
     sentence_case,
     settings_text,
 )
@@ -169,8 +165,9 @@ def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
     return "\n".join(lines)
 
 
-def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """A table with `texts` columns of text followed by columns of numbers."""
+def _plain_table(table: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """A table with `texts` columns of text followed by columns of numbers; its first line is the header."""
+    header, *rows = table
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(
@@ -187,26 +184,21 @@ def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: in
 def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str:
     parts = []
     for selection in SELECTIONS:
-        rows = agreement_rows(summary, selection)
-        far = far_cells(summary, selection)
-        duels = duel_rows(summary, selection)
-        inner = []
-        if rows:
+        inner, columns = [], []
+        if table := agreement_table(summary, selection):
             inner += [f'<p class="big">{escape(text)}</p>' for text in agreement_sentences(summary, selection)]
-            columns = [f"<div><h3>Methods of the paper</h3>{_plain_table(AGREEMENT_HEADER, rows)}</div>"]
-            if far:
-                columns.append(
-                    f"<div><h3>Cells further away</h3><details{' open' if len(far) <= 12 else ''}><summary>{len(far)} "
-                    f"cells</summary>{_plain_table(FAR_HEADER, far, texts=3)}</details></div>"
-                )
-        else:
-            inner += ["<p>The paper has none of these cells.</p>"] if has_paper else []
-            columns = []
-        if duels:
+            columns.append(f"<div><h3>Methods of the paper</h3>{_plain_table(table)}</div>")
+        elif has_paper:
+            inner.append("<p>The paper has none of these cells.</p>")
+        if far := far_table(summary, selection):
+            columns.append(
+                f"<div><h3>Cells further away</h3><details{' open' if len(far) <= 13 else ''}><summary>{len(far) - 1} "
+                f"cells</summary>{_plain_table(far, texts=3)}</details></div>"
+            )
+        if duels := duel_table(summary, selection):
             columns.append(
                 f"<div>{'<h3>LDSU against the others</h3>' if has_paper else ''}"
-                "<details><summary>rows of the table, MAP</summary>"
-                f"{_plain_table(DUEL_HEADER, duels, texts=2)}</details></div>"
+                f"<details><summary>rows of the table, MAP</summary>{_plain_table(duels, texts=2)}</details></div>"
             )
         inner.append(f'<div class="columns">{"".join(columns)}</div>')
         caption = f"{sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
@@ -253,9 +245,9 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
     return (
         '<div id="stage"><p class="caption"><label>Data set <select id="picture-choice"></select></label> '
         't-SNE of <span id="picture-count"></span> points of the test half of the first repetition; features fitted '
-        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels per class and the '
-        "parameters the oracle chose. Color is the class; point at one, or move with the arrow keys, to see what it "
-        "is.</p>"
+        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels per class and '
+        "the parameters the oracle chose. Color is the class; point at one, or move with the arrow keys, to see what "
+        "it is.</p>"
         '<noscript><p>Pictures need JavaScript.</p></noscript><div class="planes"></div>'
         '<p id="picked" class="note" aria-live="polite"></p>'
         f'<div class="classes" role="group" aria-label="Show one class"></div></div>{sentences}'
@@ -263,7 +255,5 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
 
 
 def _failures(summary: Summary) -> str:
-    if not summary.failures:
-        return ""
-    table = _plain_table(FAILURE_HEADER, failure_rows(summary), texts=3)
-    return f'<section id="failures"><h2>Failures</h2>{table}</section>'
+    table = failure_table(summary)
+    return f'<section id="failures"><h2>Failures</h2>{_plain_table(table, texts=3)}</section>' if table else ""
