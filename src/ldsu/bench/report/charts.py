@@ -200,6 +200,7 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str, y_label: s
     for row, line in enumerate(series):
         color, page = COLOR[line.color], COLOR["page"]
         number = int(line.color[1:]) if line.color[1:].isdigit() else 1
+        marker = MARKERS[(number - 1) % len(MARKERS)]
         x, y, spread = np.array([(place[point.x], point.y, point.spread) for point in line.points]).T
         low, high, known = np.maximum(y - spread, least), np.minimum(y + spread, most), np.isfinite(spread)
         error_bars = axes.vlines(x[known], low[known], high[known], color, alpha=0.5, linewidth=1)
@@ -210,8 +211,8 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str, y_label: s
             color=color,
             linestyle="--" if line.dashed else "-",
             linewidth=1.1 if line.dashed else 2.6 if line.color in ("s1", "s2") else 1.6,
-            marker=MARKERS[(number - 1) % len(MARKERS)],
-            markersize=7,
+            marker=marker,
+            markersize=9 if marker in "^v" else 7,
             markerfacecolor=page if line.dashed else color,
             markeredgecolor=color if line.dashed else page,
         )

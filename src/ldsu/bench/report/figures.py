@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -201,22 +201,14 @@ def learning_curves(summary: Summary) -> Figure:
         for spec in summary.experiment.data:
             series = []
             for method in summary.column_keys:
-                entries = {n: table.get((spec.key, n), {}).get(method.key) for n in spec.labels}
-                where = f"{spec.title}, {method.key}"
-                marks = [
-                    Point(n, e.mean, e.std, f"{where}\n{n} per class: {score_text(e.mean, e.std)} ({selection})")
-                    for n, e in entries.items()
-                    if e is not None
-                ]
+                entries = [(n, table.get((spec.key, n), {}).get(method.key)) for n in spec.labels]
+                scores = {n: (entry.mean, entry.std) for n, entry in entries if entry is not None}
+                marks = _curve(f"{spec.title}, {method.key}", scores, f" ({selection})")
                 series += [Series(method.key, marks, colors[method.key])] if marks else []
             if max((len(line.points) for line in series), default=0) < 2:
                 continue
-            papers = {n: paper_score(spec.paper, n, "LDSU") for n in spec.labels}
-            marks = [
-                Point(n, p.mean, math.nan, f"{spec.title}, LDSU in the paper\n{n} per class: {score_text(*p)}")
-                for n, p in papers.items()
-                if p is not None
-            ]
+            papers = {n: score for n in spec.labels if (score := paper_score(spec.paper, n, "LDSU"))}
+            marks = [mark._replace(spread=math.nan) for mark in _curve(f"{spec.title}, LDSU in the paper", papers)]
             series += [Series("paper's LDSU", marks, "soft", dashed=True)] if len(marks) > 1 else []
             x_label = "labels per class, logarithmic"
             draw = partial(line_chart, spec.title, series, x_label=x_label, y_label="MAP", log=True)
@@ -225,6 +217,14 @@ def learning_curves(summary: Summary) -> Figure:
         return Figure("labels", "Learning curves", "No curves: there are results for one number of labels only.")
     caption = "Mean MAP on the test half over repetitions, with one deviation. Follows the choice of parameters above."
     return Figure("labels", "Learning curves", caption, panels)
+
+
+def _curve(title: str, scores: Mapping[int, tuple[float, float]], note: str = "") -> list[Point]:
+    """A mark for each number of labels."""
+    return [
+        Point(n, mean, std, f"{title}\n{label_count(n)} per class: {score_text(mean, std)}{note}")
+        for n, (mean, std) in scores.items()
+    ]
 
 
 def cost_figure(summary: Summary) -> Figure:
