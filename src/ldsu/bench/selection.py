@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -328,16 +329,8 @@ def sweep(group: Group, parameter: str, default: Mapping[str, Any]) -> list[Swee
         For each value the best mean over all other parameters, and the mean with the others at their defaults; NaN
         if there is none.
     """
-    contexts = _contexts(group, (parameter,))
-    fair, at_default = _fair(contexts), [found for rest, found in contexts.items() if _agrees(_parse(rest), default)]
-    return [
-        SweepPoint(
-            value,
-            *_best_of(group, [found[(value,)] for found in fair if (value,) in found]),
-            *_best_of(group, [found[(value,)] for found in at_default if (value,) in found]),
-        )
-        for value in group.values(parameter)
-    ]
+    best, at_default = _best_by(group, (parameter,)), _best_by(group, (parameter,), default)
+    return [SweepPoint(value, *best[value,], *at_default[value,]) for value in group.values(parameter)]
 
 
 def sweep_pair(group: Group, first: str, second: str) -> tuple[list[Any], list[Any], np.ndarray]:
@@ -356,25 +349,34 @@ def sweep_pair(group: Group, first: str, second: str) -> tuple[list[Any], list[A
         NaN if no setting has this pair.
     """
     rows, columns = group.values(first), group.values(second)
-    fair = _fair(_contexts(group, (first, second)))
-    best = [
-        [_best_of(group, [found[row, column] for found in fair if (row, column) in found])[0] for column in columns]
-        for row in rows
-    ]
-    return rows, columns, np.array(best).reshape(len(rows), len(columns))
+    best = _best_by(group, (first, second))
+    table = np.array([best[row, column][0] for row in rows for column in columns])
+    return rows, columns, table.reshape(len(rows), len(columns))
 
 
-_Contexts = dict[str, dict[tuple[Any, ...], int]]
+def _best_by(
+    group: Group, names: tuple[str, ...], default: Mapping[str, Any] | None = None
+) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """Mean and deviation of the best setting for each combination of values of some parameters; NaN if there is none.
 
-
-def _contexts(group: Group, names: tuple[str, ...]) -> _Contexts:
-    """Rows of the settings by their other parameters (as JSON), then by their values of the named parameters."""
-    found: _Contexts = {}
+    The others are at their defaults if these are given. If not, the best is among the values of the others that were
+    tried with the most combinations: one that was tried more often than the rest would be favored by chance.
+    """
+    contexts: dict[str, dict[tuple[Any, ...], int]] = {}
     for row, setting in enumerate(group.settings):
         values, rest = _divide(setting, names)
         if values is not None:
-            found.setdefault(rest, {})[values] = row
-    return found
+            contexts.setdefault(rest, {})[values] = row
+    most = max(map(len, contexts.values()), default=0)
+    best: dict[tuple[Any, ...], tuple[float, float]] = defaultdict(lambda: (math.nan, math.nan))
+    for rest, found in contexts.items():
+        if len(found) == most if default is None else _agrees(_parse(rest), default):
+            for values, row in found.items():
+                # Comparisons with NaN are false.
+                if math.isfinite(group.means[row]) and not group.means[row] <= best[values][0]:
+                    scores = group.map[row, group.complete_splits]
+                    best[values] = float(scores.mean()), float(scores.std(ddof=1)) if scores.size > 1 else math.nan
+    return best
 
 
 @lru_cache(maxsize=100_000)
@@ -384,21 +386,6 @@ def _divide(setting: Setting, names: tuple[str, ...]) -> tuple[tuple[Any, ...] |
         return None, ""
     chosen = tuple(values.pop(name) for name in names)
     return chosen, canonical(values)
-
-
-def _fair(contexts: _Contexts) -> list[dict[tuple[Any, ...], int]]:
-    """The contexts with the most values. A value tried in more contexts than others would be favored by chance."""
-    most = max((len(found) for found in contexts.values()), default=0)
-    return [found for found in contexts.values() if len(found) == most]
-
-
-def _best_of(group: Group, rows: list[int]) -> tuple[float, float]:
-    """Mean and deviation of the best of some settings."""
-    rows = [row for row in rows if math.isfinite(group.means[row])]
-    if not rows:
-        return math.nan, math.nan
-    scores = group.map[max(rows, key=group.means.__getitem__), group.complete_splits]
-    return float(scores.mean()), float(scores.std(ddof=1)) if scores.size > 1 else math.nan
 
 
 def paired_test(first: Choice, second: Choice, metric: str = "map") -> float:
