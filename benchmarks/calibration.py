@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from robustness import Values, halves, read, spread
-from rows import RESULTS, Rows
+from rows import RESULTS, Rows, pyplot_for_svg
 from sklearn.metrics import roc_auc_score
 
 from ldsu import LDSU, LDSUClassifier
@@ -31,7 +31,7 @@ BINS, LEAST = 15, 1e-6
 # Bins with fewer rows, over all splits, are not drawn.
 DRAWN_ROWS = 10
 OURS, SPREADING = "LDSUClassifier()", {"LabelSpreading 0.2": 0.2, "LabelSpreading 0.9": 0.9}
-COLORS = ("#d95f02", "#7570b3", "#1b9e77")
+COLORS = ("C1", "C0", "C2")
 UNITS = ("accuracy", "mean confidence", "calibration error", "Brier score", "log loss")
 KINDS = ("real", "far", "noise", "between")
 
@@ -165,12 +165,7 @@ def tables(values: Values) -> None:
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Reliability diagrams, one for each data set with a line for each number of labels."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "ldsu"  # the same rows give the same file
-    from matplotlib import pyplot
-
+    pyplot = pyplot_for_svg()
     points: dict[str, dict[int, dict[str, dict[str, tuple[float, int]]]]] = {}
     for row in rows:
         if str(row["what"]).startswith("bin "):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from rows import RESULTS, Rows
+from rows import RESULTS, Rows, pyplot_for_svg
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import RidgeClassifier
@@ -379,16 +379,6 @@ def labels_name(labels: int) -> str:
     return f"{labels} labels a class" if labels > 1 else "1 label a class"
 
 
-def pyplot_for_svg() -> Any:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "ldsu", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot
-
-    return pyplot
-
-
 def small_multiples(path: Path, factor: str, title: str, target: Path) -> None:
     """MAP against a factor, a panel a data set, a line for each number of labels."""
     pyplot = pyplot_for_svg()
@@ -410,14 +400,13 @@ def small_multiples(path: Path, factor: str, title: str, target: Path) -> None:
         axis.set_title(name, fontsize=10)
         axis.set_xticks(range(len(values)), [value.replace("10000", "1e4") for value in values])
         axis.grid(axis="y", color="0.92")
-        axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[:, 0]:
         axis.set_ylabel("MAP, unseen half")
     for axis in axes.flat[len(names) :]:
         axis.axis("off")
     handles["LDSUClassifier()"] = pyplot.Line2D([], [], color="0.4", linestyle=":")
     order = sorted(handles, key=lambda name: (not name[0].isdigit(), int(name.split()[0]) if name[0].isdigit() else 0))
-    axes.flat[-1].legend([handles[name] for name in order], order, loc="center", fontsize=10, frameon=False)
+    axes.flat[-1].legend([handles[name] for name in order], order, loc="center", fontsize=10)
     figure.supxlabel(factor, fontsize=11)
     figure.suptitle(title, fontsize=12)
     figure.savefig(target, metadata={"Date": None})
@@ -454,10 +443,10 @@ def overview(path: Path, title: str, target: Path) -> None:
     axis.minorticks_off()
     axis.set_yticks(range(len(settings)), settings)
     axis.set_ylim(len(settings) - 0.5, -0.5)
-    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("change of MAP on the unseen half against the base (gamma_scale 2, strength 100)")
-    figure.legend(loc="outside lower center", ncols=4, fontsize=9, frameon=False, markerscale=1.5)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=9, markerscale=1.5)
     figure.suptitle(title, fontsize=11)
     figure.savefig(target, metadata={"Date": None})
     pyplot.close(figure)

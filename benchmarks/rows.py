@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy
 import scipy
@@ -87,3 +88,16 @@ def load(name: str) -> tuple[numpy.ndarray, numpy.ndarray] | None:
         return None
     with numpy.load(path) as arrays:
         return arrays["X"], arrays["y"]
+
+
+def pyplot_for_svg() -> Any:
+    """Matplotlib's pyplot for charts of the documentation, in the look of the gallery; equal rows give equal files."""
+    import matplotlib
+
+    from ldsu.bench.report.style import rc_params
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({**rc_params("#ffffff"), "svg.fonttype": "none", "font.size": 9})
+    from matplotlib import pyplot
+
+    return pyplot

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from exact import literal_algorithm
-from rows import RESULTS, Rows, load
+from rows import RESULTS, Rows, load, pyplot_for_svg
 from sklearn.decomposition import KernelPCA
 from sklearn.linear_model import RidgeClassifier
 
@@ -138,12 +138,7 @@ def measure(rows: Rows, case: str, what: str, name: str, n: int, new: int, repea
 
 def chart(rows: Rows, path: Path) -> None:
     """Seconds of fit against rows, both logarithmic."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "ldsu"
-    from matplotlib import pyplot
-
+    pyplot = pyplot_for_svg()
     names = {
         "literal": "Algorithm 1, literal",
         "umap": "umap-learn (y = -1)",

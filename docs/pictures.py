@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,29 +26,19 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from ldsu import LDSU, LabelledOnly, LDSUClassifier
+from ldsu.bench.report.style import COLORS, MARKERS, SERIES, rc_params
 from ldsu.graphs import class_laplacian, clique_grams, clique_weights, mean_clique_scatter
 from ldsu.neighbors import cliques, input_neighbors
 from ldsu.solvers._filters import heat, tikhonov
 
 
-@dataclass(frozen=True)
 class Theme:
-    """Colours of a page, and those of the two moons and five digits on it."""
+    """Colors of a page, and those of the two moons and five digits on it."""
 
-    name: str
-    page: str
-    ink: str
-    soft: str
-    classes: tuple[str, ...]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings for matplotlib."""
-        lines = dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), self.soft)
-        text = dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), self.ink)
-        background = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), self.page)
-        shape = {"axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11, "font.size": 10}
-        return {**lines, **text, **background, **shape, "legend.frameon": False, "svg.hashsalt": "ldsu"}
+    def __init__(self, name: str, page: str) -> None:
+        dark = name == "dark"
+        self.name, self.page, self.settings = name, page, rc_params(page, dark=dark)
+        self.ink, self.soft, *self.classes = (COLORS[color][dark] for color in ("ink", "soft", *SERIES[:5]))
 
     @property
     def between(self) -> LinearSegmentedColormap:
@@ -62,10 +51,7 @@ class Theme:
         return LinearSegmentedColormap.from_list("upward", [self.page, self.classes[0]])
 
 
-LIGHT = Theme("light", "#ffffff", "#1c1e21", "#5c6066", ("#0b5fa5", "#c2570c", "#1b7f4b", "#8a3ea8", "#a8870a"))
-DARK = Theme("dark", "#14181e", "#e6e7e8", "#a4a9b0", ("#7ab8f0", "#f29f5b", "#6fcf97", "#cf9be8", "#e3cf57"))
-THEMES = (LIGHT, DARK)
-MARKERS = ("o", "^", "s", "D", "v")
+THEMES = (Theme("light", "#ffffff"), Theme("dark", "#14181e"))
 # Digits that are easily taken for each other, and how often labels are drawn anew.
 ALIKE = (1, 3, 5, 8, 9)
 DRAWS = 4
@@ -412,10 +398,10 @@ def draw_all(folder: Path) -> None:
 
 
 def reset(gallery_conf: dict[str, Any], name: str) -> None:
-    """Give every example of the gallery the same plain style. (sphinx-gallery calls this before each.)"""
+    """Give every example of the gallery the same style. (sphinx-gallery calls this before each.)"""
     plt.rcdefaults()
-    plt.rcParams.update({"figure.figsize": (8, 4.5), "figure.constrained_layout.use": True, "axes.spines.top": False})
-    plt.rcParams.update({"axes.spines.right": False, "legend.frameon": False})
+    plt.rcParams.update(rc_params("#ffffff"))
+    plt.rcParams.update({"figure.figsize": (8, 4.5), "figure.constrained_layout.use": True})
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ for name, (samples, truth, _) in problems.items():
     print(f"{name}: {np.mean(truth[near] == truth[:, None]):.0%} of the three nearest neighbours are of the same class")
 
 # %%
-# What each setting is compared by, at its best ridge: how probable it makes the labels left out, mostly. The frame is
-# the choice.
+# What each setting is compared by, at its best ridge: how probable it makes the labels left out, mostly. The bar in
+# another color is the choice.
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 3.6))
 chosen = {}
@@ -58,8 +58,8 @@ for ax, (name, (samples, _, few)) in zip(axes, problems.items(), strict=True):
     settings = sorted(best)
     names = [f"{scale:g}, {strength:g}" for scale, strength in settings]
     picked = settings.index((model.selection_[0]["gamma_scale"], model.selection_[0]["strength"]))
-    bars = ax.barh(names, [best[setting] - min(best.values()) for setting in settings], color="#8fb8de")
-    bars[picked].set(edgecolor="black", linewidth=2)
+    bars = ax.barh(names, [best[setting] - min(best.values()) for setting in settings])
+    bars[picked].set(color="C1")
     ax.set(title=f"{name}: strength {model.strength_:g}", xlabel="criterion, above the worst (more is better)")
 axes[0].set_ylabel("gamma_scale, strength")
 

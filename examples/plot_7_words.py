@@ -46,9 +46,9 @@ for name, (features, rows) in models.items():
     accuracy[name] = LDSUClassifier(features).fit(rows, few).score(rows[rest], y[rest])
 
 fig, ax = plt.subplots(figsize=(8, 2.6))
-bars = ax.barh(list(accuracy), list(accuracy.values()), color="#8fb8de")
+bars = ax.barh(list(accuracy), list(accuracy.values()))
 ax.bar_label(bars, [f"{value:.2f}" for value in accuracy.values()], padding=3)
-ax.axvline(1 / TOPICS, color="gray", linestyle=":", label="guessing")
+ax.axvline(1 / TOPICS, color="C1", linestyle=":", label="guessing")
 ax.set(xlabel="accuracy on documents without a label", xlim=(0, 1), title=f"{TOPICS} topics, five labels each")
 ax.legend(loc="lower right")
 

@@ -50,7 +50,6 @@ fig, ax = plt.subplots(figsize=(8, 2.8))
 ax.barh(
     [f"{name} {tuple(entry['shape'])}" for name, entry in arrays],
     [entry["bytes"] / 2**20 for _, entry in arrays],
-    color="#8fb8de",
 )
 ax.invert_yaxis()
 ax.set(xlabel="MiB", title="The largest arrays of the file")

@@ -11,6 +11,7 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from rich.console import Console
 from bench_rows import GRIDS, make_experiment, make_rows, make_store, row
 from ldsu.bench import protocol
 from ldsu.bench.paper import paper_score
-from ldsu.bench.report import figures, pictures, print_table, svg, text_report, write_report
+from ldsu.bench.report import charts, figures, pictures, print_table, style, text_report, write_report
 from ldsu.bench.report.page import render_page
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.selection import Choice, Setting, group_rows, honest, oracle
@@ -152,12 +153,14 @@ def test_page_shows_ours_and_the_papers_figure_in_each_cell(report):
     source = report["paths"]["html"].read_text()
     summary = Summary(report["experiment"], report["store"])
     entry = summary.table("map", "oracle")["umist", 3]["LDSU truncate"]
-    (tip,) = [t for t in tips(source) if t.startswith("LDSU truncate, UMIST, 3 labels a class\nMAP") and "oracle" in t]
+    (tip,) = [
+        t for t in tips(source) if t.startswith("LDSU truncate, UMIST, 3 labels per class\nMAP") and "oracle" in t
+    ]
     assert f"MAP {entry.mean:.3f} ± {entry.std:.3f}" in tip
     assert f"paper 0.889 ± 0.001: {entry.difference:+.3f}, {entry.against_paper} (p = " in tip
     assert "clique_size = " in tip
     assert "  ".join(f"{score:.3f}" for score in entry.choice.map) in tip
-    assert not any("paper" in t for t in tips(source) if "DIGITS" in t and "a class\nMAP" in t)
+    assert not any("paper" in t for t in tips(source) if "DIGITS" in t and "per class\nMAP" in t)
 
 
 def test_chosen_parameters_are_told_once_where_shared_and_by_split_where_not():
@@ -362,7 +365,7 @@ def test_each_sweep_has_a_panel_a_data_set_and_a_mark_a_value(report):
     assert [panel.title for panel in kept.panels] == ["DIGITS", "UMIST"]
     assert len(tips(kept.panels[0].svg)) == 3 * 4 * 2  # labels, values, best and default
     weights = drawn["lam LDSU truncate"]
-    assert len(tips(weights.panels[0].svg)) == 2 * 3 * 2  # not with one label a class
+    assert len(tips(weights.panels[0].svg)) == 2 * 3 * 2  # not with one label per class
     assert len(drawn["theta clique_size LDSU truncate"].panels) == 2 * 3
     assert len(tips(drawn["theta clique_size LDSU truncate"].panels[0].svg)) == 4
     assert drawn["strength LDSU"].panels
@@ -402,23 +405,67 @@ def test_a_report_of_own_data_shows_first_what_its_user_would_get(tmp_path):
     assert "No sweep" not in source
 
 
+def line_chart(series, **options):
+    lines = [charts.Series(name, points, "s1") for name, points in series.items()]
+    return charts.line_chart("Title", lines, x_label="x", y_label="y", **options)
+
+
 def test_axes_keep_order_and_zero_has_a_place_on_a_logarithmic_one():
-    values = [0.0, 0.01, 1.0, 100.0]
-    places = [svg.Axis(values, 0, 90, log=True)(value) for value in values]
-    assert places == pytest.approx([0, 30, 60, 90])
-    assert svg.Axis([5.0], 0, 90, log=True)(5.0) == 45
+    def places(values):
+        points = [charts.Point(value, 0.5, math.nan, f"{value}") for value in values]
+        marks = re.findall(r'data-tip="([^"]*)"|translate\((\S+) \S+\)"(?= data-r)', line_chart({"": points}, log=True))
+        return [float(x) for _, x in marks if x]
+
+    steps = np.diff(places([0.0, 0.01, 1.0, 100.0]))
+    assert steps.min() > 50
+    assert steps == pytest.approx(np.full(3, steps.mean()), abs=0.2)
+    assert places([5.0]) == pytest.approx([sum(places([1.0, 2.0])) / 2], abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_labels_are_moved_apart_and_stay_inside(seed):
-    places = (100 * np.random.default_rng(seed).random(8) ** 2).tolist()
-    moved = svg.spread_out(places, 12.0, 0.0, 100.0)
-    assert np.diff(sorted(moved)).min() >= 12.0 - 1e-9
-    assert min(moved) >= -1e-9
-    assert max(moved) <= 100 + 1e-9
-    order = np.argsort(places)
-    assert np.all(np.diff(np.array(moved)[order]) > 0)
-    assert svg.spread_out([10.0, 50.0, 90.0], 12.0, 0.0, 100.0) == [10.0, 50.0, 90.0]
+def test_names_of_lines_stand_apart_inside_the_chart_in_the_order_of_their_ends(seed):
+    ends = {f"name {i}": float(end) for i, end in enumerate(np.random.default_rng(seed).random(14) ** 2)}
+    drawn = line_chart({name: [charts.Point(x, end * x, 0.01, "") for x in (1, 2)] for name, end in ends.items()})
+    found = re.findall(r'<text [^>]*y="([^"]*)">(name \d+)</text>', drawn)
+    assert [name for _, name in found] == sorted(ends, key=ends.get, reverse=True)
+    heights = [float(y) for y, _ in found]
+    assert np.diff(heights).min() >= 11
+    assert min(heights) > 11
+    assert max(heights) < charts.HEIGHT
+
+
+def test_charts_have_the_colors_of_the_page_and_leave_the_users_settings_alone(report, monkeypatch):
+    mpl = pytest.importorskip("matplotlib")
+    monkeypatch.setitem(mpl.rcParams, "lines.linestyle", ":")
+    monkeypatch.setitem(mpl.rcParams, "text.color", "red")
+    before = dict(mpl.rcParams)
+    drawn = figures.draw_figures(Summary(report["experiment"], report["store"]))
+    source = "".join(panel.svg for figure in drawn for panel in figure.panels)
+    assert dict(mpl.rcParams) == before
+    assert not re.search(r"#[0-9a-f]{3}|(fill|stroke)=\"(?!var|none|color-mix)", source)
+    assert set(re.findall(r"var\(--([\w-]+)\)", source)) <= set(style.COLORS)
+
+
+def test_a_chart_has_a_name_a_description_and_texts_without_markup():
+    title = f"{HOSTILE} \x00\x1b 文"
+    point = charts.Point(1, 0.5, math.nan, HOSTILE)
+    drawn = charts.line_chart(title, [charts.Series(title, [point], "s1")], x_label=title, y_label=title)
+    bars = charts.bar_chart(title, [charts.Bar(title, [("s1", 0.0)], title, HOSTILE)], unit=title)
+    cells = charts.heat_map(title, [title], [title], np.array([[0.5]]), row_label=title, column_label=title)
+    for chart in (drawn, bars, cells):
+        assert set(Page(chart).tags) <= {"svg", "desc", "g", "path", "text"}
+        assert f'role="group" aria-label="{html.escape(title)}"' in chart
+        assert f"<desc>{html.escape(title)}: " in chart
+        assert HOSTILE in tips(chart)[0]
+
+
+def test_without_matplotlib_a_sentence_stands_in_for_charts(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    paths = write_report(report["experiment"], report["store"], tmp_path, pictures=False)
+    source = paths["html"].read_text()
+    assert "Charts need matplotlib. Install it with: pip install &#x27;ldsu[report]&#x27;" in source
+    assert "<svg" not in source
+    assert paths["markdown"].read_text() == report["paths"]["markdown"].read_text()
 
 
 # Pictures
@@ -607,7 +654,7 @@ def test_page_answers_to_mouse_and_keyboard(report, tmp_path):
     assert seen["stops"] == seen["stopsAfter"] == 1
     assert seen["moved"] == [2, 3, "tip"]
     assert seen["tip"][0] is False
-    assert seen["tip"][1].startswith("KDA, DIGITS, 3 labels a class")
+    assert seen["tip"][1].startswith("KDA, DIGITS, 3 labels per class")
     assert seen["closed"] is True
     assert seen["chart"] == ["0", "1", True]
     assert seen["series"] == "1"

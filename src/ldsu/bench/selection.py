@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -58,8 +59,6 @@ class Group:
         Rows with an error.
     seconds : dict of str to float
         Mean seconds of each stage over the successful rows.
-    peak_mib : float
-        Largest peak memory of the rows; NaN if unknown.
     """
 
     data: str
@@ -73,7 +72,6 @@ class Group:
     cv_map: np.ndarray
     failures: int
     seconds: dict[str, float]
-    peak_mib: float
 
     @cached_property
     def complete_splits(self) -> np.ndarray:
@@ -143,73 +141,6 @@ class SweepPoint(NamedTuple):
     default_std: float
 
 
-@dataclass
-class _Columns:
-    """Columns of a group while its rows are read."""
-
-    codes: dict[Setting, int] = field(default_factory=dict)
-    setting: list[int] = field(default_factory=list)
-    split: list[int] = field(default_factory=list)
-    fold: list[int] = field(default_factory=list)
-    map: list[float] = field(default_factory=list)
-    accuracy: list[float] = field(default_factory=list)
-    seconds: list[tuple[float, ...]] = field(default_factory=list)
-    peak_mib: float = math.nan
-    failures: int = 0
-
-    def read(self, row: Mapping[str, Any]) -> None:
-        self.setting.append(self.codes.setdefault(Setting(row["params"], row["C"]), len(self.codes)))
-        self.split.append(row["split"])
-        self.fold.append(row["fold"])
-        score, accuracy = row["map"], row["accuracy"]
-        if row["error"] is not None or score is None:
-            self.failures += 1
-            score = accuracy = math.nan
-        else:
-            self.seconds.append(tuple(row[name] or 0.0 for name in _SECONDS))
-        self.map.append(score)
-        self.accuracy.append(math.nan if accuracy is None else accuracy)
-        if row["peak_mib"] is not None and not row["peak_mib"] <= self.peak_mib:
-            self.peak_mib = row["peak_mib"]
-
-    def group(self, key: GroupKey) -> Group:
-        splits, column = np.unique(self.split, return_inverse=True)
-        shape = (len(self.codes), splits.size)
-        setting, fold = np.array(self.setting), np.array(self.fold)
-        score = np.array(self.map, dtype=np.float64)
-        test = fold < 0
-        where = setting[test], column[test]
-        present = np.zeros(shape, dtype=bool)
-        present[where] = True
-        tables = []
-        for scores in (score, np.array(self.accuracy, dtype=np.float64)):
-            tables.append(np.full(shape, np.nan))
-            tables[-1][where] = scores[test]
-        seconds = np.array(self.seconds, dtype=np.float64).reshape(-1, len(STAGES))
-        means = seconds.mean(axis=0) if len(seconds) else np.full(len(STAGES), np.nan)
-        return Group(
-            *key,
-            settings=tuple(self.codes),
-            splits=tuple(splits.tolist()),
-            present=present,
-            map=tables[0],
-            accuracy=tables[1],
-            cv_map=_fold_means(shape, setting[~test], column[~test], score[~test]),
-            failures=self.failures,
-            seconds=dict(zip(STAGES, means.tolist(), strict=True)),
-            peak_mib=self.peak_mib,
-        )
-
-
-def _fold_means(shape: tuple[int, int], setting: np.ndarray, column: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Mean over folds (settings, splits); NaN if a setting has fewer folds than its split or one failed."""
-    count, total = np.zeros(shape), np.zeros(shape)
-    np.add.at(count, (setting, column), 1)
-    np.add.at(total, (setting, column), score)
-    folds = count.max(axis=0, initial=0)
-    return np.where((count == folds) & (folds > 0), total, np.nan) / np.maximum(folds, 1)
-
-
 def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
     """Sort rows into groups by (data, labels, method).
 
@@ -222,14 +153,48 @@ def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
     -------
     groups : dict of (data, labels, method) to Group
     """
-    columns: dict[GroupKey, _Columns] = {}
+    found: dict[GroupKey, tuple[dict[Setting, int], list[tuple[float, ...]]]] = {}
     for row in rows:
-        key = (row["data"], row["labels"], row["method"])
-        found = columns.get(key)
-        if found is None:
-            found = columns[key] = _Columns()
-        found.read(row)
-    return {key: read.group(key) for key, read in columns.items()}
+        codes, lines = found.setdefault((row["data"], row["labels"], row["method"]), ({}, []))
+        code = codes.setdefault(Setting(row["params"], row["C"]), len(codes))
+        failed = row["error"] is not None or row["map"] is None
+        scores = [math.nan if failed or row[name] is None else row[name] for name in ("map", "accuracy")]
+        lines.append((code, row["split"], row["fold"], *scores, *(row[name] or 0.0 for name in _SECONDS)))
+    return {key: _group(key, tuple(codes), np.array(lines)) for key, (codes, lines) in found.items()}
+
+
+def _group(key: GroupKey, settings: tuple[Setting, ...], lines: np.ndarray) -> Group:
+    """A group from its rows (number of the setting, split, fold, MAP, accuracy, seconds of each stage)."""
+    setting, split, fold = lines[:, :3].astype(int).T
+    score, accuracy = lines[:, 3:5].T
+    splits, column = np.unique(split, return_inverse=True)
+    test = fold < 0
+    present = np.zeros((len(settings), splits.size), dtype=bool)
+    present[setting[test], column[test]] = True
+    tables = np.full((2, *present.shape), np.nan)
+    tables[:, setting[test], column[test]] = score[test], accuracy[test]
+    scored = np.isfinite(score)
+    seconds = lines[scored, 5:].mean(axis=0) if scored.any() else np.full(len(STAGES), np.nan)
+    return Group(
+        *key,
+        settings=settings,
+        splits=tuple(splits.tolist()),
+        present=present,
+        map=tables[0],
+        accuracy=tables[1],
+        cv_map=_fold_means(present.shape, setting[~test], column[~test], score[~test]),
+        failures=int((~scored).sum()),
+        seconds=dict(zip(STAGES, seconds.tolist(), strict=True)),
+    )
+
+
+def _fold_means(shape: tuple[int, int], setting: np.ndarray, column: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Mean over folds (settings, splits); NaN if a setting has fewer folds than its split or one failed."""
+    count, total = np.zeros(shape), np.zeros(shape)
+    np.add.at(count, (setting, column), 1)
+    np.add.at(total, (setting, column), score)
+    folds = count.max(axis=0, initial=0)
+    return np.where((count == folds) & (folds > 0), total, np.nan) / np.maximum(folds, 1)
 
 
 def oracle(group: Group, default: Mapping[str, Any]) -> Choice | None:
@@ -247,9 +212,7 @@ def oracle(group: Group, default: Mapping[str, Any]) -> Choice | None:
         None if no setting has a score on every whole split.
     """
     best = _best(group, group.means, default)
-    if best is None:
-        return None
-    return _choice(group, "oracle", {int(column): best for column in group.complete_splits}, lambda _: "test")
+    return None if best is None else _choice(group, "oracle", dict.fromkeys(group.complete_splits, (best, "test")))
 
 
 def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
@@ -269,32 +232,33 @@ def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
     choice : Choice or None
         None if no split has a score with its selected setting.
     """
-    columns, how = {}, {}
+    chosen = {}
     fallback = _default_setting(group, default)
     for column in range(len(group.splits)):
         best = _best(group, group.cv_map[:, column], default)
-        how[column] = "default" if best is None else "cross-validation"
-        best = fallback if best is None else best
         if best is not None:
-            columns[column] = best
-    return _choice(group, "honest", columns, how.__getitem__)
+            chosen[column] = best, "cross-validation"
+        elif fallback is not None:
+            chosen[column] = fallback, "default"
+    return _choice(group, "honest", chosen)
 
 
-def _choice(group: Group, selection: str, columns: dict[int, int], how: Callable[[int], str]) -> Choice | None:
-    """The scores of a setting for each split (by column), without missing scores."""
-    scored = [column for column, row in columns.items() if np.isfinite(group.map[row, column])]
+def _choice(group: Group, selection: str, chosen: Mapping[int, tuple[int, str]]) -> Choice | None:
+    """The scores of the setting (row, what it was selected on) of each split (column), without missing scores."""
+    scored = {column: choice for column, choice in chosen.items() if np.isfinite(group.map[choice[0], column])}
     if not scored:
         return None
+    rows, columns = [row for row, _ in scored.values()], list(scored)
     return Choice(
         group.data,
         group.labels,
         group.method,
         selection,
-        splits=tuple(group.splits[column] for column in scored),
-        map=tuple(float(group.map[columns[column], column]) for column in scored),
-        accuracy=tuple(float(group.accuracy[columns[column], column]) for column in scored),
-        settings=tuple(group.settings[columns[column]] for column in scored),
-        how=tuple(how(column) for column in scored),
+        splits=tuple(group.splits[column] for column in columns),
+        map=tuple(group.map[rows, columns].tolist()),
+        accuracy=tuple(group.accuracy[rows, columns].tolist()),
+        settings=tuple(group.settings[row] for row in rows),
+        how=tuple(how for _, how in scored.values()),
         missing=tuple(split for column, split in enumerate(group.splits) if column not in scored),
     )
 
@@ -365,16 +329,8 @@ def sweep(group: Group, parameter: str, default: Mapping[str, Any]) -> list[Swee
         For each value the best mean over all other parameters, and the mean with the others at their defaults; NaN
         if there is none.
     """
-    contexts = _contexts(group, (parameter,))
-    fair, at_default = _fair(contexts), [found for rest, found in contexts.items() if _agrees(_parse(rest), default)]
-    return [
-        SweepPoint(
-            value,
-            *_best_of(group, [found[(value,)] for found in fair if (value,) in found]),
-            *_best_of(group, [found[(value,)] for found in at_default if (value,) in found]),
-        )
-        for value in group.values(parameter)
-    ]
+    best, at_default = _best_by(group, (parameter,)), _best_by(group, (parameter,), default)
+    return [SweepPoint(value, *best[value,], *at_default[value,]) for value in group.values(parameter)]
 
 
 def sweep_pair(group: Group, first: str, second: str) -> tuple[list[Any], list[Any], np.ndarray]:
@@ -393,25 +349,34 @@ def sweep_pair(group: Group, first: str, second: str) -> tuple[list[Any], list[A
         NaN if no setting has this pair.
     """
     rows, columns = group.values(first), group.values(second)
-    fair = _fair(_contexts(group, (first, second)))
-    best = [
-        [_best_of(group, [found[row, column] for found in fair if (row, column) in found])[0] for column in columns]
-        for row in rows
-    ]
-    return rows, columns, np.array(best).reshape(len(rows), len(columns))
+    best = _best_by(group, (first, second))
+    table = np.array([best[row, column][0] for row in rows for column in columns])
+    return rows, columns, table.reshape(len(rows), len(columns))
 
 
-_Contexts = dict[str, dict[tuple[Any, ...], int]]
+def _best_by(
+    group: Group, names: tuple[str, ...], default: Mapping[str, Any] | None = None
+) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """Mean and deviation of the best setting for each combination of values of some parameters; NaN if there is none.
 
-
-def _contexts(group: Group, names: tuple[str, ...]) -> _Contexts:
-    """Rows of the settings by their other parameters (as JSON), then by their values of the named parameters."""
-    found: _Contexts = {}
+    The others are at their defaults if these are given. If not, the best is among the values of the others that were
+    tried with the most combinations: one that was tried more often than the rest would be favored by chance.
+    """
+    contexts: dict[str, dict[tuple[Any, ...], int]] = {}
     for row, setting in enumerate(group.settings):
         values, rest = _divide(setting, names)
         if values is not None:
-            found.setdefault(rest, {})[values] = row
-    return found
+            contexts.setdefault(rest, {})[values] = row
+    most = max(map(len, contexts.values()), default=0)
+    best: dict[tuple[Any, ...], tuple[float, float]] = defaultdict(lambda: (math.nan, math.nan))
+    for rest, found in contexts.items():
+        if len(found) == most if default is None else _agrees(_parse(rest), default):
+            for values, row in found.items():
+                # Comparisons with NaN are false.
+                if math.isfinite(group.means[row]) and not group.means[row] <= best[values][0]:
+                    scores = group.map[row, group.complete_splits]
+                    best[values] = float(scores.mean()), float(scores.std(ddof=1)) if scores.size > 1 else math.nan
+    return best
 
 
 @lru_cache(maxsize=100_000)
@@ -421,21 +386,6 @@ def _divide(setting: Setting, names: tuple[str, ...]) -> tuple[tuple[Any, ...] |
         return None, ""
     chosen = tuple(values.pop(name) for name in names)
     return chosen, canonical(values)
-
-
-def _fair(contexts: _Contexts) -> list[dict[tuple[Any, ...], int]]:
-    """The contexts with the most values. A value tried in more contexts than others would be favored by chance."""
-    most = max((len(found) for found in contexts.values()), default=0)
-    return [found for found in contexts.values() if len(found) == most]
-
-
-def _best_of(group: Group, rows: list[int]) -> tuple[float, float]:
-    """Mean and deviation of the best of some settings."""
-    rows = [row for row in rows if math.isfinite(group.means[row])]
-    if not rows:
-        return math.nan, math.nan
-    scores = group.map[max(rows, key=group.means.__getitem__), group.complete_splits]
-    return float(scores.mean()), float(scores.std(ddof=1)) if scores.size > 1 else math.nan
 
 
 def paired_test(first: Choice, second: Choice, metric: str = "map") -> float:

@@ -10,7 +10,7 @@
     set(key, value) { try { localStorage.setItem(key, value); } catch { /* not kept */ } },
   };
 
-  // Which score, which choice of parameters, whose figures, which colours.
+  // Which score, which choice of parameters, whose figures, which colors.
   const { firstMetric, firstSelection } = document.body.dataset;
   const state = { metric: firstMetric, selection: firstSelection, paper: true, theme: memory.get("ldsu-theme") || "auto" };
 
@@ -75,7 +75,7 @@
   const marks = (box) => all("[data-r]", box);
   const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-  function neighbour(box, from, [dr, dc]) {
+  function neighbor(box, from, [dr, dc]) {
     const place = (mark) => [Number(mark.dataset.r), Number(mark.dataset.c)];
     const [r, c] = place(from);
     let best = null, least = Infinity;
@@ -99,7 +99,7 @@
       const from = event.target.closest("[data-r]");
       if (!from || event.ctrlKey || event.metaKey || event.altKey) return;
       let to = null;
-      if (ARROWS[event.key]) to = neighbour(box, from, ARROWS[event.key]);
+      if (ARROWS[event.key]) to = neighbor(box, from, ARROWS[event.key]);
       else if (event.key === "Home" || event.key === "End") {
         const row = marks(box).filter((mark) => mark.dataset.r === from.dataset.r);
         to = event.key === "Home" ? row[0] : row[row.length - 1];
@@ -148,7 +148,7 @@
   // The line a mark belongs to, and its name, stand out.
   function light(owner, on) {
     const line = owner.closest("g[class]"), chart = owner.closest("svg.chart");
-    if (!chart || !line || !owner.matches(".mark")) return;
+    if (!chart || !line.matches(".line")) return;
     chart.classList.toggle("lit", on);
     const style = line.classList[0];
     for (const part of all(`g.${style}`, chart)) part.classList.toggle("lit", on);
@@ -177,7 +177,7 @@
     const probe = document.createElement("i");
     probe.hidden = true;
     stage.append(probe);
-    const colour = (value) => { probe.style.color = value; return getComputedStyle(probe).color; };
+    const color = (value) => { probe.style.color = value; return getComputedStyle(probe).color; };
     const chosen = one("#picture-choice"), planes = one(".planes", stage), legend = one(".classes", stage);
     const said = one("#picked");
     const card = document.createElement("div");
@@ -188,8 +188,8 @@
     let picture = null, canvases = [], active = -1, lit = -1;
 
     const isDark = () => state.theme === "dark" || (state.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
-    function classColour(k, count) {
-      if (count <= 12) return colour(`var(--s${k + 1})`);
+    function classColor(k, count) {
+      if (count <= 12) return color(`var(--s${k + 1})`);
       const lightness = (isDark() ? [0.8, 0.66] : [0.58, 0.42])[k % 2];
       return `oklch(${lightness} 0.15 ${Math.round((360 * k) / count)})`;
     }
@@ -198,9 +198,9 @@
 
     function draw() {
       if (!picture) return;
-      const colours = picture.classes.map((_, k) => classColour(k, picture.classes.length));
-      const ink = colour("var(--ink)");
-      all("button", legend).forEach((button, k) => button.style.setProperty("--dot", colours[k]));
+      const colors = picture.classes.map((_, k) => classColor(k, picture.classes.length));
+      const ink = color("var(--ink)");
+      all("button", legend).forEach((button, k) => button.style.setProperty("--dot", colors[k]));
       for (const canvas of canvases) {
         const size = canvas.clientWidth, scale = devicePixelRatio || 1;
         if (!size) continue;
@@ -212,7 +212,7 @@
         for (const i of order) {
           const [x, y] = at(i), k = picture.y[i];
           g.globalAlpha = lit < 0 ? 0.85 : k === lit ? 1 : 0.13;
-          g.fillStyle = colours[k];
+          g.fillStyle = colors[k];
           g.beginPath();
           if (shape(k) === 1) g.rect(x - 2.6, y - 2.6, 5.2, 5.2);
           else if (shape(k) === 2) { g.moveTo(x, y - 3.6); g.lineTo(x + 3.4, y + 2.6); g.lineTo(x - 3.4, y + 2.6); }

@@ -10,22 +10,20 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from ldsu.bench.report.figures import Figure
+from ldsu.bench.report.figures import PARTS, Figure
 from ldsu.bench.report.pictures import FIT_ROWS
-from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
+from ldsu.bench.report.style import COLORS
+from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary, label_count, score_text
 from ldsu.bench.report.text_report import (
-    AGREEMENT_HEADER,
-    DUEL_HEADER,
-    FAR_HEADER,
     SELECTION_TEXTS,
     SIGNS,
     STATISTICS,
-    agreement_rows,
     agreement_sentences,
-    duel_rows,
+    agreement_table,
+    duel_table,
     facts,
-    far_cells,
-    first_failures,
+    failure_table,
+    far_table,
     sentence_case,
     settings_text,
 )
@@ -36,6 +34,7 @@ PAPER_CONTROL = """<div class="buttons" data-metric="map">
 </div>"""
 PAPER_LEGEND = """<span data-metric="map">second line: the paper\u2019s mean, and ours against it:
 <i class="ahead">▲ clearly ahead</i>, <i class="behind">▼ clearly behind</i>, <i>≈ no clear difference</i></span>"""
+COLOR_VARIABLES = " ".join(f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in COLORS.items())
 # Metric and selection shown first: those of the paper, and for user data the expected result.
 PAPER_VIEW, USER_VIEW = ("map", "oracle"), ("accuracy", "honest")
 
@@ -81,7 +80,7 @@ def render_page(
         failures=_failures(summary),
         # Escaped so that "</script" or "<!--<script" in a text cannot end the element.
         data=json.dumps(list(pictures), separators=(",", ":")).replace("<", "\\u003c"),
-        css=_part("page.css"),
+        css=f":root {{ {COLOR_VARIABLES} }}\n{_part('page.css')}",
         js=_part("page.js"),
     )
 
@@ -90,21 +89,21 @@ def _part(name: str) -> str:
     return (resources.files("ldsu.bench.report") / name).read_text(encoding="utf-8")
 
 
-def _attributes(metric: str, selection: str, first: tuple[str, str]) -> str:
-    return f'data-metric="{metric}" data-selection="{selection}"{"" if (metric, selection) == first else " hidden"}'
+def _view(first: tuple[str, str], selection: str, metric: str = "") -> str:
+    """Attributes of an element of one selection, and one metric or all: hidden if another is shown first."""
+    hidden = "" if selection == first[1] and metric in ("", first[0]) else " hidden"
+    return (f'data-metric="{metric}" ' if metric else "") + f'data-selection="{selection}"{hidden}'
 
 
 def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str]) -> str:
     """One table: a row per data set and number of labels, a column per method."""
-    table, methods = summary.table(metric, selection), summary.column_keys
-    heads = ["data", "labels", *(method.key for method in methods)]
+    heads = ["data", "labels", *(method.key for method in summary.column_keys)]
     head = "".join(
         f'<th scope="col" aria-sort="{"none" if i else "ascending"}"><button type="button">{escape(name)}</button></th>'
         for i, name in enumerate(heads)
     )
     rows, before = [], None
-    for r, (spec, labels) in enumerate(summary.row_keys):
-        entries = [table[spec.key, labels].get(method.key) for method in methods]
+    for r, (spec, labels, entries) in enumerate(summary.lines(metric, selection)):
         cells = "".join(_cell(spec, labels, entry, metric, r, c) for c, entry in enumerate(entries))
         starts = ' class="first"' if spec.key != before else ""
         before = spec.key
@@ -115,7 +114,7 @@ def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str
     name = f"{METRIC_NAMES[metric]}, {selection}"
     caption = f"{METRIC_NAMES[metric]} on the test half. {sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
     return (
-        f'<div {_attributes(metric, selection, first)}><p class="caption">{escape(caption)}</p>'
+        f'<div {_view(first, selection, metric)}><p class="caption">{escape(caption)}</p>'
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table class="scores" aria-label="{name}">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
     )
@@ -145,10 +144,9 @@ def _bare(value: float) -> str:
 
 def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
     choice = entry.choice
-    spread = f" ± {entry.std:.3f}" if math.isfinite(entry.std) else ""
     lines = [
-        f"{choice.method}, {spec.title}, {labels} label{'s' if labels > 1 else ''} a class",
-        f"{METRIC_NAMES[metric]} {entry.mean:.3f}{spread}, {choice.selection}",
+        f"{choice.method}, {spec.title}, {label_count(labels)} per class",
+        f"{METRIC_NAMES[metric]} {score_text(entry.mean, entry.std)}, {choice.selection}",
     ]
     if entry.best:
         lines.append("best of its row")
@@ -157,8 +155,7 @@ def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
         lines.append(f"{words} of its row (p = {entry.p_best:.2g})")
     if entry.paper:
         p = f" (p = {entry.p_paper:.2g})" if math.isfinite(entry.p_paper) else ""
-        figure = f"{entry.paper.mean:.3f} ± {entry.paper.std:.3f}"
-        lines.append(f"paper {figure}: {entry.difference:+.3f}, {entry.against_paper}{p}")
+        lines.append(f"paper {score_text(*entry.paper)}: {entry.difference:+.3f}, {entry.against_paper}{p}")
     scores = getattr(choice, metric)
     lines.append("repetitions: " + "  ".join(f"{score:.3f}" for score in scores))
     if choice.missing:
@@ -168,8 +165,9 @@ def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
     return "\n".join(lines)
 
 
-def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """A table with `texts` columns of text followed by columns of numbers."""
+def _plain_table(table: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """A table with `texts` columns of text followed by columns of numbers; its first line is the header."""
+    header, *rows = table
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(
@@ -186,33 +184,25 @@ def _plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: in
 def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str:
     parts = []
     for selection in SELECTIONS:
-        rows = agreement_rows(summary, selection)
-        far = far_cells(summary, selection)
-        duels = duel_rows(summary, selection)
-        inner = []
-        if rows:
+        inner, columns = [], []
+        if table := agreement_table(summary, selection):
             inner += [f'<p class="big">{escape(text)}</p>' for text in agreement_sentences(summary, selection)]
-            columns = [f"<div><h3>Methods of the paper</h3>{_plain_table(AGREEMENT_HEADER, rows)}</div>"]
-            if far:
-                columns.append(
-                    f"<div><h3>Cells further away</h3><details{' open' if len(far) <= 12 else ''}><summary>{len(far)} "
-                    f"cells</summary>{_plain_table(FAR_HEADER, far, texts=3)}</details></div>"
-                )
-        else:
-            inner += ["<p>The paper has none of these cells.</p>"] if has_paper else []
-            columns = []
-        if duels:
+            columns.append(f"<div><h3>Methods of the paper</h3>{_plain_table(table)}</div>")
+        elif has_paper:
+            inner.append("<p>The paper has none of these cells.</p>")
+        if far := far_table(summary, selection):
+            columns.append(
+                f"<div><h3>Cells further away</h3><details{' open' if len(far) <= 13 else ''}><summary>{len(far) - 1} "
+                f"cells</summary>{_plain_table(far, texts=3)}</details></div>"
+            )
+        if duels := duel_table(summary, selection):
             columns.append(
                 f"<div>{'<h3>LDSU against the others</h3>' if has_paper else ''}"
-                "<details><summary>rows of the table, MAP</summary>"
-                f"{_plain_table(DUEL_HEADER, duels, texts=2)}</details></div>"
+                f"<details><summary>rows of the table, MAP</summary>{_plain_table(duels, texts=2)}</details></div>"
             )
         inner.append(f'<div class="columns">{"".join(columns)}</div>')
-        hidden = "" if selection == first[1] else " hidden"
         caption = f"{sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
-        parts.append(
-            f'<div data-selection="{selection}"{hidden}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>'
-        )
+        parts.append(f'<div {_view(first, selection)}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>')
     return "".join(parts)
 
 
@@ -230,11 +220,16 @@ def _anchor(figure: Figure) -> str:
 
 
 def _figure(figure: Figure, first: tuple[str, str]) -> str:
-    legend = " ".join(f'<span class="key p{i + 1}">{escape(name)}</span>' for i, name in enumerate(figure.legend))
-    panels = ""
-    for panel in figure.panels:
-        view = f' data-selection="{panel.view}"{"" if panel.view == first[1] else " hidden"}' if panel.view else ""
-        panels += f"<div{view}>{panel.svg}</div>"
+    legend = " ".join(
+        f'<span class="key" style="--c: var(--{color})">{escape(name)}</span>'
+        for color, name in zip(PARTS, figure.legend, strict=False)
+    )
+    try:
+        panels = "".join(
+            f"<div {_view(first, panel.view) if panel.view else ''}>{panel.svg}</div>" for panel in figure.panels
+        )
+    except ImportError as error:
+        panels = f"<p>{escape(str(error))}. The numbers are in report.md.</p>"
     box = f'<div class="panels{" small" if figure.small else ""}">{panels}</div>' if panels else ""
     anchor = _anchor(figure)
     return (
@@ -250,9 +245,9 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
     return (
         '<div id="stage"><p class="caption"><label>Data set <select id="picture-choice"></select></label> '
         't-SNE of <span id="picture-count"></span> points of the test half of the first repetition; features fitted '
-        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels a class and the '
-        "parameters the oracle chose. Colour is the class; point at one, or move with the arrow keys, to see what it "
-        "is.</p>"
+        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels per class and '
+        "the parameters the oracle chose. Color is the class; point at one, or move with the arrow keys, to see what "
+        "it is.</p>"
         '<noscript><p>Pictures need JavaScript.</p></noscript><div class="planes"></div>'
         '<p id="picked" class="note" aria-live="polite"></p>'
         f'<div class="classes" role="group" aria-label="Show one class"></div></div>{sentences}'
@@ -260,10 +255,5 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
 
 
 def _failures(summary: Summary) -> str:
-    if not summary.failures:
-        return ""
-    rows = [[data, method, error, str(count)] for (data, method, error), count in first_failures(summary)]
-    return (
-        '<section id="failures"><h2>Failures</h2>'
-        f"{_plain_table(['data', 'method', 'error', 'cells'], rows, texts=3)}</section>"
-    )
+    table = failure_table(summary)
+    return f'<section id="failures"><h2>Failures</h2>{_plain_table(table, texts=3)}</section>' if table else ""

@@ -6,7 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from ldsu.bench.paper import is_ldsu
+from ldsu.bench.report.charts import short
 from ldsu.bench.report.summary import Summary
-from ldsu.bench.report.svg import short
 from ldsu.bench.selection import Setting
 from ldsu.bench.spec import DataSpec, MethodSpec
 
@@ -79,10 +79,9 @@ def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress)
     def kept(name: str, details: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         wanted = json.loads(json.dumps({**recipe, **details}))
         text = store.picture(spec.key, name)
-        if text is not None:
-            before = json.loads(text)
-            if before["recipe"] == wanted:
-                return dict(before["picture"])
+        before: dict[str, Any] = json.loads(text) if text is not None else {"recipe": None}
+        if before["recipe"] == wanted:
+            return dict(before["picture"])
         progress(f"{spec.title}: picture of {name}")
         picture = make()
         store.add_picture(spec.key, name, json.dumps({"recipe": wanted, "picture": picture}, separators=(",", ":")))
@@ -102,16 +101,15 @@ def _methods(summary: Summary, spec: DataSpec, labels: int) -> list[tuple[Method
     """KPCA and the best LDSU method with features, each with the setting selected by the oracle."""
     from ldsu.bench.families import FAMILIES
 
-    chosen = {
-        method.key: summary.choices["oracle", (spec.key, labels, method.key)]
+    chosen = [
+        (method, choice)
         for method in summary.column_keys
-        if ("oracle", (spec.key, labels, method.key)) in summary.choices
-    }
-    plain = [method for method in summary.column_keys if method.key in chosen and method.family == "KPCA"][:1]
-    ldsu = [method for method in summary.column_keys if method.key in chosen and is_ldsu(method.family)]
-    ldsu = [method for method in ldsu if FAMILIES[method.family].features is not None]
-    best = sorted(ldsu, key=lambda method: -chosen[method.key].mean())[:1]
-    return [(method, chosen[method.key].settings[0]) for method in [*plain, *best]]
+        if (choice := summary.choices.get(("oracle", (spec.key, labels, method.key))))
+    ]
+    plain = [pair for pair in chosen if pair[0].family == "KPCA"]
+    ldsu = [pair for pair in chosen if is_ldsu(pair[0].family) and FAMILIES[pair[0].family].features is not None]
+    ldsu.sort(key=lambda pair: -pair[1].mean())
+    return [(method, choice.settings[0]) for method, choice in [*plain[:1], *ldsu[:1]]]
 
 
 class _Source:
@@ -119,15 +117,12 @@ class _Source:
 
     def __init__(self, summary: Summary, spec: DataSpec, labels: int) -> None:
         self.experiment, self.spec, self.labels = summary.experiment, spec, labels
-        self._split: Split | None = None
 
-    @property
+    @cached_property
     def split(self) -> Split:
-        if self._split is None:
-            from ldsu.bench.protocol import load_split
+        from ldsu.bench.protocol import load_split
 
-            self._split = load_split(self.experiment, self.spec.key, 0)
-        return self._split
+        return load_split(self.experiment, self.spec.key, 0)
 
     @property
     def rows(self) -> np.ndarray:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from ldsu.bench.engine import count_cells, split_tasks
 from ldsu.bench.paper import IMAGE_SETS, REPETITIONS, TOLERANCE, PaperScore, is_ldsu, is_papers_method, paper_score
 from ldsu.bench.selection import (
     Choice,
-    Group,
-    GroupKey,
     group_rows,
     holm,
     honest,
@@ -32,6 +31,18 @@ SELECTIONS = {"oracle": oracle, "honest": honest}
 METRICS = ("map", "accuracy")
 METRIC_NAMES = {"map": "MAP", "accuracy": "Accuracy"}
 MAX_FAILURES = 30  # maximum number listed
+
+
+def label_count(labels: int) -> str:
+    """A number of labels as text."""
+    return f"{labels} label{'s' if labels > 1 else ''}"
+
+
+def score_text(mean: float, std: float) -> str:
+    """A mean with its deviation, if it has one."""
+    if not math.isfinite(mean):
+        return "\u2013"
+    return f"{mean:.3f} ± {std:.3f}" if math.isfinite(std) else f"{mean:.3f}"
 
 
 @dataclass(frozen=True)
@@ -118,16 +129,16 @@ class Summary:
         self.experiment = experiment
         self.data = {spec.key: spec for spec in experiment.data}
         self.methods = {method.key: method for method in experiment.methods}
-        self.done = self.failed = 0
-        self.failures: dict[tuple[str, str, str], int] = {}
-        groups = group_rows(self._read(store))
-        self.groups: dict[GroupKey, Group] = groups
-        self.choices: dict[tuple[str, GroupKey], Choice] = {}
-        for key, group in groups.items():
-            for name, select in SELECTIONS.items():
-                choice = select(group, self.methods[group.method].default)
-                if choice is not None:
-                    self.choices[name, key] = choice
+        self.done = 0
+        self.failures: Counter[tuple[str, str, str]] = Counter()
+        self.groups = group_rows(self._read(store))
+        self.failed = self.failures.total()
+        self.choices = {
+            (name, key): choice
+            for key, group in self.groups.items()
+            for name, select in SELECTIONS.items()
+            if (choice := select(group, self.methods[group.method].default)) is not None
+        }
         self.runs = store.runs()
         self.costs = [cost for cost in store.costs() if cost["data"] in self.data and cost["method"] in self.methods]
         self.planned = sum(count_cells(experiment, task) for task in split_tasks(experiment))
@@ -139,53 +150,54 @@ class Summary:
 
         A store may hold others: of an earlier grid, or merged from another store.
         """
+        # Settings scored on the test half, and those of cross-validation.
         settings = {
-            (spec.key, labels, method.key): {canonical(s) for s in method.settings(labels, spec.key)}
-            for spec in self.experiment.data
-            for labels in spec.labels
-            for method in self.experiment.methods_for(spec.key)
-        }
-        honest_settings = {
-            (spec.key, labels, method.key): {canonical(s) for s in method.honest_settings(labels, spec.key)}
+            (spec.key, labels, method.key): [
+                {canonical(setting) for setting in settings}
+                for settings in (method.settings(labels, spec.key), method.honest_settings(labels, spec.key))
+            ]
             for spec in self.experiment.data
             for labels in spec.labels
             for method in self.experiment.methods_for(spec.key)
         }
         penalties = {0.0, *self.experiment.C}
         for row in store.rows():
-            required = settings if row["fold"] < 0 else honest_settings
-            known_settings = required.get((row["data"], row["labels"], row["method"]), ())
-            known = (
-                row["params"] in known_settings and row["C"] in penalties and row["split"] < self.experiment.repetitions
-            )
-            if not known:
+            known = settings.get((row["data"], row["labels"], row["method"]), [(), ()])[row["fold"] >= 0]
+            if row["params"] not in known or row["C"] not in penalties or row["split"] >= self.experiment.repetitions:
                 continue
             self.done += 1
             if row["error"] is not None:
-                self.failed += 1
-                failure = row["data"], row["method"], row["error"]
-                self.failures[failure] = self.failures.get(failure, 0) + 1
+                self.failures[row["data"], row["method"], row["error"]] += 1
             yield row
 
-    @property
+    @cached_property
     def row_keys(self) -> list[tuple[DataSpec, int]]:
         """Rows of the table: data sets and numbers of labels that have a result, in the experiment's order."""
         found = {(key[0], key[1]) for _, key in self.choices}
         return [(spec, n) for spec in self.experiment.data for n in spec.labels if (spec.key, n) in found]
 
-    @property
+    @cached_property
     def column_keys(self) -> list[MethodSpec]:
         """Columns of the table: methods with a result, in the experiment's order."""
         found = {key[2] for _, key in self.choices}
         return [method for method in self.experiment.methods if method.key in found]
+
+    def lines(self, metric: str, selection: str) -> Iterator[tuple[DataSpec, int, list[Entry | None]]]:
+        """The rows of the table: data set, number of labels, and an entry for each column."""
+        table = self.table(metric, selection)
+        for spec, labels in self.row_keys:
+            yield spec, labels, [table[spec.key, labels].get(method.key) for method in self.column_keys]
 
     def _table(self, metric: str, selection: str) -> dict[tuple[str, int], dict[str, Entry]]:
         """Entries by (data, labels), then method."""
         return {(spec.key, n): self._row(spec, n, metric, selection) for spec, n in self.row_keys}
 
     def _row(self, spec: DataSpec, labels: int, metric: str, selection: str) -> dict[str, Entry]:
-        keys = {method.key: (selection, (spec.key, labels, method.key)) for method in self.column_keys}
-        chosen = {method: self.choices[key] for method, key in keys.items() if key in self.choices}
+        chosen = {
+            method.key: choice
+            for method in self.column_keys
+            if (choice := self.choices.get((selection, (spec.key, labels, method.key))))
+        }
         if not chosen:
             return {}
         # A method with fewer splits than others is not eligible: its mean is not comparable.
@@ -209,7 +221,7 @@ class Summary:
             )
         return row
 
-    @property
+    @cached_property
     def paper_data(self) -> list[DataSpec]:
         """The data set compared with each data set of the paper: the first in the experiment."""
         first: dict[str, DataSpec] = {}
@@ -220,35 +232,30 @@ class Summary:
 
     def agreement(self, selection: str) -> list[Agreement]:
         """Comparison with the paper for each method of the paper."""
-        table = self.table("map", selection)
+        table, compared = self.table("map", selection), self.paper_data
         found = []
         for method in self.column_keys:
             cells = [
-                (spec, n, table[spec.key, n][method.key])
-                for spec in self.paper_data
-                for n in spec.labels
-                if method.key in table.get((spec.key, n), {}) and table[spec.key, n][method.key].paper
+                (spec, n, entry)
+                for spec, n in self.row_keys
+                if spec in compared and (entry := table[spec.key, n].get(method.key)) and entry.paper
             ]
-            if cells:
-                found.append(Agreement(method, is_papers_method(method.family), cells))
+            found += [Agreement(method, is_papers_method(method.family), cells)] if cells else []
         return found
 
     def image_cells(self, selection: str) -> list[tuple[str, int, int]]:
         """For each LDSU method and the best of them: name, image cells at or above the paper's LDSU, image cells."""
-        at_or_above: dict[str, set[tuple[str, int]]] = {}
-        compared: dict[str, int] = {}
+        counts: list[tuple[str, int, int]] = []
+        better: set[tuple[str, int]] = set()
         for agreement in self.agreement(selection):
-            if not is_ldsu(agreement.method.family):
-                continue
-            cells = [(spec, n, entry) for spec, n, entry in agreement.cells if spec.paper in IMAGE_SETS]
-            compared[agreement.method.key] = len(cells)
-            at_or_above[agreement.method.key] = {(s.key, n) for s, n, entry in cells if entry.difference >= -1e-9}
-        if not compared:
-            return []
-        counts = [(name, len(cells), compared[name]) for name, cells in at_or_above.items()]
+            if is_ldsu(agreement.method.family):
+                cells = [(spec, n, entry) for spec, n, entry in agreement.cells if spec.paper in IMAGE_SETS]
+                reached = {(spec.key, n) for spec, n, entry in cells if entry.difference >= -1e-9}
+                counts.append((agreement.method.key, len(reached), len(cells)))
+                better |= reached
         # Selecting the better filter per cell uses test labels: only for the oracle.
-        if len(at_or_above) > 1 and selection == "oracle":
-            counts.append(("the better of these", len(set().union(*at_or_above.values())), max(compared.values())))
+        if len(counts) > 1 and selection == "oracle":
+            counts.append(("the better of these", len(better), max(cells for _, _, cells in counts)))
         return counts
 
     def duels(self, selection: str, metric: str = "map") -> list[tuple[str, str, dict[str, int]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -15,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from ldsu.bench.paper import TOLERANCE
+from ldsu.bench.report.charts import short
 from ldsu.bench.report.figures import Figure
-from ldsu.bench.report.summary import MAX_FAILURES, METRIC_NAMES, Entry, Summary
-from ldsu.bench.report.svg import short
+from ldsu.bench.report.summary import MAX_FAILURES, METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary
 from ldsu.bench.selection import Choice
 
 SELECTION_TEXTS = {
     "oracle": "parameters with the best mean MAP on the test half: a ceiling, as such papers usually print",
     "honest": "parameters chosen without a test label: by cross-validation on the labelled points where there are "
-    "three or more a class and the method has a grid for it, else the method's default",
+    "three or more per class and the method has a grid for it, else the method's default",
 }
 STATISTICS = (
     "Deviations are over repetitions, with n - 1 in the denominator (the paper does not say which it uses). Methods "
@@ -98,7 +99,7 @@ def csv_text(summary: Summary) -> str:
     """One row per data set, number of labels, method and selection."""
     file = io.StringIO()
     writer: Any = None
-    for selection in ("oracle", "honest"):
+    for selection in SELECTIONS:
         maps, accuracies = summary.table("map", selection), summary.table("accuracy", selection)
         for spec, labels in summary.row_keys:
             for method, entry in maps[spec.key, labels].items():
@@ -176,48 +177,49 @@ def markdown(summary: Summary, drawn: Sequence[Figure]) -> str:
     parts = [f"# {_md(summary.experiment.title)}", _md(summary.experiment.description)]
     parts += [f"> **Note.** {_md(sentence)}" for sentence in summary.warnings()]
     parts.append("\n".join(f"- {name}: {_md(text)}" for name, text in facts(summary)))
-    for metric, selection in (("map", "oracle"), ("map", "honest"), ("accuracy", "oracle"), ("accuracy", "honest")):
+    for metric, selection in itertools.product(METRICS, SELECTIONS):
         parts.append(f"## {METRIC_NAMES[metric]}, {selection}")
         legend = "Bold: best of the row; ◇: not clearly behind it"
         if metric == "map" and summary.agreement(selection):
             legend += "; in brackets the paper's figure and whether ours is ahead (▲), behind (▼) or neither (≈)"
         parts.append(f"{sentence_case(SELECTION_TEXTS[selection])}. {legend}.")
-        header = ["data", "labels", *(method.key for method in summary.column_keys)]
-        rows = []
-        table = summary.table(metric, selection)
-        for spec, labels in summary.row_keys:
-            entries = [table[spec.key, labels].get(method.key) for method in summary.column_keys]
-            rows.append([spec.title, str(labels), *(_md_entry(entry) for entry in entries)])
-        parts.append(md_table(header, rows))
+        table = [["data", "labels", *(method.key for method in summary.column_keys)]]
+        for spec, labels, entries in summary.lines(metric, selection):
+            table.append([spec.title, str(labels), *(_md_entry(entry) for entry in entries)])
+        parts.append(md_table(table))
     parts += [STATISTICS, "## Beside the paper", *_md_agreement(summary)]
     for figure in drawn:
-        tables = [panel for panel in figure.panels if panel.rows]
+        tables = [panel for panel in figure.panels if panel.table]
         if tables or not figure.panels:
             parts += [f"## {_md(figure.title)}", _md(figure.caption)]
-            parts += [f"**{_md(panel.title)}**\n\n{md_table(panel.header, panel.rows)}" for panel in tables]
+            parts += [f"**{_md(panel.title)}**\n\n{md_table(panel.table)}" for panel in tables]
     if summary.failures:
-        parts.append("## Failures")
-        rows = [[data, method, error, str(count)] for (data, method, error), count in first_failures(summary)]
-        parts.append(md_table(["data", "method", "error", "cells"], rows))
+        parts += ["## Failures", md_table(failure_table(summary))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def first_failures(summary: Summary) -> list[tuple[tuple[str, str, str], int]]:
+# A table begins with its header, and is empty without rows.
+
+
+def failure_table(summary: Summary) -> list[list[str]]:
     """The most frequent failures."""
-    return sorted(summary.failures.items(), key=lambda item: -item[1])[:MAX_FAILURES]
+    rows = [[*failure, str(count)] for failure, count in summary.failures.most_common(MAX_FAILURES)]
+    return [["data", "method", "error", "cells"], *rows] if rows else []
 
 
-def agreement_rows(summary: Summary, selection: str) -> list[list[str]]:
+def agreement_table(summary: Summary, selection: str) -> list[list[str]]:
     """Method, cells within the tolerance, mean difference, and how many are clearly ahead or behind."""
-    rows = []
-    for agreement in summary.agreement(selection):
-        within = f"{agreement.within} of {len(agreement.cells)}"
-        answers = [str(agreement.count(answer)) for answer in ("ahead", "no clear difference", "behind")]
-        rows.append([agreement.method.key, within, f"{agreement.mean_difference:+.3f}", *answers])
-    return rows
-
-
-AGREEMENT_HEADER = ["method", f"within {TOLERANCE}", "mean difference", "ahead", "no clear difference", "behind"]
+    answers = ("ahead", "no clear difference", "behind")
+    rows = [
+        [
+            agreement.method.key,
+            f"{agreement.within} of {len(agreement.cells)}",
+            f"{agreement.mean_difference:+.3f}",
+            *(str(agreement.count(answer)) for answer in answers),
+        ]
+        for agreement in summary.agreement(selection)
+    ]
+    return [["method", f"within {TOLERANCE}", "mean difference", *answers], *rows] if rows else []
 
 
 def agreement_sentences(summary: Summary, selection: str) -> list[str]:
@@ -227,13 +229,11 @@ def agreement_sentences(summary: Summary, selection: str) -> list[str]:
     if same:
         within, cells = sum(a.within for a in same), sum(len(a.cells) for a in same)
         sentences.append(f"Of {cells} cells that the paper has too, {within} are within {TOLERANCE} of its figure.")
-    for name, reached, compared in summary.image_cells(selection):
-        sentences.append(f"{sentence_case(name)}: at or above the paper's LDSU in {reached} of {compared} image cells.")
-    shown = {spec.key for spec in summary.paper_data}
-    others = [
-        spec.title for spec in summary.experiment.data if spec.paper and spec.key not in shown and not spec.stand_in
-    ]
+    for name, reached, cells in summary.image_cells(selection):
+        sentences.append(f"{sentence_case(name)}: at or above the paper's LDSU in {reached} of {cells} image cells.")
     stand_ins = [spec.title for spec in summary.experiment.data if spec.stand_in]
+    compared = [spec.key for spec in summary.paper_data]
+    others = [d.title for d in summary.experiment.data if d.paper and not d.stand_in and d.key not in compared]
     if stand_ins:
         sentences.append(f"{', '.join(stand_ins)} stands in for the paper's data, which are others: not compared.")
     if others:
@@ -241,55 +241,48 @@ def agreement_sentences(summary: Summary, selection: str) -> list[str]:
     return sentences
 
 
-def far_cells(summary: Summary, selection: str) -> list[list[str]]:
+def far_table(summary: Summary, selection: str) -> list[list[str]]:
     """Cells of the paper's methods beyond the tolerance, sorted by distance."""
     far = [
-        (spec, labels, agreement.method.key, entry)
+        (-abs(entry.difference), [spec.title, str(labels), agreement.method.key], entry)
         for agreement in summary.agreement(selection)
         if agreement.same
         for spec, labels, entry in agreement.cells
         if abs(entry.difference) > TOLERANCE + 1e-9
     ]
-    far.sort(key=lambda cell: -abs(cell[3].difference))
-    return [
-        [spec.title, str(labels), method, f"{entry.mean:.3f}", f"{entry.paper.mean:.3f}", f"{entry.difference:+.3f}"]
-        for spec, labels, method, entry in far
+    rows = [
+        [*names, f"{entry.mean:.3f}", f"{entry.paper.mean:.3f}", f"{entry.difference:+.3f}"]
+        for _, names, entry in sorted(far, key=lambda cell: cell[0])
         if entry.paper
     ]
+    return [["data", "labels", "method", "ours", "paper", "difference"], *rows] if rows else []
 
 
-FAR_HEADER = ["data", "labels", "method", "ours", "paper", "difference"]
-DUEL_HEADER = ["method", "against", "ahead", "no clear difference", "behind"]
-
-
-def duel_rows(summary: Summary, selection: str) -> list[list[str]]:
+def duel_table(summary: Summary, selection: str) -> list[list[str]]:
     """LDSU against each other method, counted over rows of the table."""
-    return [
-        [ours, other, *(str(count) for count in answers.values())] for ours, other, answers in summary.duels(selection)
-    ]
+    rows = [[ours, other, *map(str, answers.values())] for ours, other, answers in summary.duels(selection)]
+    return [["method", "against", "ahead", "no clear difference", "behind"], *rows] if rows else []
 
 
 def _md_agreement(summary: Summary) -> Iterable[str]:
     if not summary.agreement("oracle"):
         yield "The paper has none of these cells."
-    for selection in ("oracle", "honest"):
-        rows = agreement_rows(summary, selection)
-        if rows:
+    for selection in SELECTIONS:
+        if table := agreement_table(summary, selection):
             yield f"### {selection.capitalize()}"
             yield " ".join(_md(sentence) for sentence in agreement_sentences(summary, selection))
-            yield md_table(AGREEMENT_HEADER, rows)
-            far = far_cells(summary, selection)
-            if far:
+            yield md_table(table)
+            if far := far_table(summary, selection):
                 yield f"Further than {TOLERANCE} from the paper:"
-                yield md_table(FAR_HEADER, far)
-    duels = duel_rows(summary, "oracle")
-    if duels:
+                yield md_table(far)
+    if duels := duel_table(summary, "oracle"):
         yield "LDSU against the other methods, MAP, oracle, rows of the table:"
-        yield md_table(DUEL_HEADER, duels)
+        yield md_table(duels)
 
 
-def md_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def md_table(table: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
+    header, *rows = table
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_md(cell) for cell in line) + " |" for line in lines)
 
@@ -309,22 +302,10 @@ def _md_entry(entry: Entry | None) -> str:
     return f"{mean}{spread}{tied}{paper}"
 
 
+_TEX_NAMES = ("backslash", "asciicircum", "asciitilde", "less", "greater", "bar")
 _TEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "{": r"\{",
-        "}": r"\}",
-        "$": r"\$",
-        "&": r"\&",
-        "#": r"\#",
-        "%": r"\%",
-        "_": r"\_",
-        "^": r"\textasciicircum{}",
-        "~": r"\textasciitilde{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-    }
+    {char: rf"\{char}" for char in "{}$&#%_"}
+    | {char: rf"\text{name}{{}}" for char, name in zip("\\^~<>|", _TEX_NAMES, strict=True)}
 )
 
 
@@ -344,8 +325,8 @@ def latex(summary: Summary) -> str:
     r"""Two tables (oracle, honest) of MAP for ``\input``; plain LaTeX, no package needed."""
     methods = summary.column_keys
     parts = ["% MAP on the test half, mean and deviation over repetitions; the paper's figures in the second line."]
-    for selection in ("oracle", "honest"):
-        table, text = summary.table("map", selection), sentence_case(SELECTION_TEXTS[selection])
+    for selection in SELECTIONS:
+        text = sentence_case(SELECTION_TEXTS[selection])
         head = " & ".join(["Data", "Labels", *(tex(method.key) for method in methods)])
         lines = [
             r"\begin{table}",
@@ -356,8 +337,7 @@ def latex(summary: Summary) -> str:
             rf"{head} \\",
             r"\hline",
         ]
-        for spec, labels in summary.row_keys:
-            entries = [table[spec.key, labels].get(method.key) for method in methods]
+        for spec, labels, entries in summary.lines("map", selection):
             lines.append(" & ".join([tex(spec.title), str(labels), *(_tex_entry(entry) for entry in entries)]) + r" \\")
             if any(entry and entry.paper for entry in entries):
                 papers = [
