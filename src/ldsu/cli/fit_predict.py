@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ldsu.cli.options import Command, examples, force_option, require_device, require_output
-from ldsu.cli.talk import Reporter, format_size, group_columns
+from ldsu.cli.reporter import Reporter, format_size, group_columns
 
 if TYPE_CHECKING:
     from ldsu.tables.columns import Kind
