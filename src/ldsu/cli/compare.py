@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ldsu.cli.options import console, examples, force_option, require_consent, require_folder
 from ldsu.cli.fit_predict import INPUT, base_name, output_options, read_task, table_options
+from ldsu.cli.options import console, examples, force_option, require_consent, require_folder
 from ldsu.cli.reporter import Reporter
 
 
