@@ -146,18 +146,7 @@ class TableEncoder:
     ) -> TableEncoder:
         """Detect the kind of each column and learn its encoding, from labelled and unlabelled rows.
 
-        Parameters
-        ----------
-        table : Table
-        label : str, optional
-            The label column, which is not encoded.
-        kinds : dict, optional
-            Kinds that override the detection, by column.
-        scaling : str
-            "auto", or one of `SCALINGS`.
-        kernel : str
-            Kernel that the points are used with. Encoded texts have unit norm, so that the RBF kernel uses cosine
-            distances.
+        The parameters are those of `ldsu.tables.prepare`. The label column is not encoded.
         """
         columns = tuple(detect_columns(table, label=label, kinds=kinds))
         used = [column for column in columns if column.kind != "ignored"]
