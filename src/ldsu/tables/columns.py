@@ -52,6 +52,8 @@ TIME_FORMATS = tuple(
     for clock in ("", " %H:%M", " %H:%M:%S")
 )
 SHOWN_FORMATS = {"%d": "day", "%m": "month", "%Y": "year"}
+# Units of durations.
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 IDENTIFIER = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key)([\W_]|$)|[a-z]I[Dd]$", re.IGNORECASE)
 
 
@@ -294,7 +296,9 @@ def _unless_identifier(column: Column, numbers: np.ndarray) -> Column:
 def _parse_numbers(table: Table, name: str) -> Parsed:
     values = _values(table, name, MISSING_NUMBERS)
     if not _is_string(values.type):
-        numbers = _typed_numbers(table, name)
+        unit = values.type.unit if pa.types.is_duration(values.type) else "s"
+        integers = pc.cast(values, pa.int64()) if pa.types.is_duration(values.type) else values
+        numbers = _plain(_cast(table, name, integers, pa.float64(), "number")) * SECONDS[unit]
         infinite = np.flatnonzero(np.isinf(numbers))
         if infinite.size:
             _raise_invalid(table, name, int(infinite[0]), "number")
@@ -326,15 +330,6 @@ def _undecorated(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray,
     if _any(is_grouped):
         removed.append("thousands separators")
     return bare, f"{' and '.join(removed)} ignored" if removed else ""
-
-
-def _typed_numbers(table: Table, name: str) -> np.ndarray:
-    values = table.column(name)
-    seconds = 1.0
-    if pa.types.is_duration(values.type):
-        seconds = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[values.type.unit]
-        values = pc.cast(values, pa.int64())
-    return _plain(_cast(table, name, values, pa.float64(), "number")) * seconds
 
 
 def _cast(table: Table, name: str, values: pa.ChunkedArray, kind: pa.DataType, expected: str) -> pa.ChunkedArray:
@@ -383,33 +378,22 @@ def _plain_numbers(table: Table, names: Sequence[str]) -> tuple[np.ndarray, np.n
     plain = np.zeros(len(names), dtype=bool)
     columns = [table.column(name) for name in names]
     for kind in {column.type for column in columns}:
+        if not (_is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            continue
         places = [place for place, column in enumerate(columns) if column.type == kind]
-        found = _cast_together([columns[place] for place in places], kind, table.decimal)
-        if found is not None:
-            numbers[places] = found[0].reshape(len(places), -1)
-            plain[places] = found[1].reshape(len(places), -1).all(axis=1)
+        try:
+            values = pa.concat_arrays([chunk for place in places for chunk in columns[place].chunks])
+        except pa.ArrowInvalid:  # more text than one array can hold
+            continue
+        plain[places] = True
+        if _is_string(kind):
+            texts = pc.utf8_trim_whitespace(values)
+            good = pc.match_substring_regex(texts, PLAIN[table.decimal])
+            usable = pc.fill_null(pc.or_(good, _is_missing(texts, MISSING_NUMBERS)), True)
+            plain[places] = _plain(usable).reshape(len(places), -1).all(axis=1)
+            values = pc.replace_substring(pc.if_else(good, texts, None), table.decimal, ".")
+        numbers[places] = _plain(pc.cast(values, pa.float64(), safe=False)).reshape(len(places), -1)
     return numbers.T, plain & ~np.isinf(numbers).any(axis=1)
-
-
-def _cast_together(
-    columns: Sequence[pa.ChunkedArray], kind: pa.DataType, decimal: str
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Concatenated values of columns as float64, and a mask of those that are numbers or missing."""
-    is_typed = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if not (is_typed or _is_string(kind)):
-        return None
-    try:
-        values = pa.concat_arrays([chunk for column in columns for chunk in column.chunks])
-    except pa.ArrowInvalid:  # more text than one array can hold
-        return None
-    if is_typed:
-        numbers = _plain(pc.cast(values, pa.float64(), safe=False))
-        return numbers, np.ones(numbers.size, dtype=bool)
-    texts = pc.utf8_trim_whitespace(values)
-    good = pc.match_substring_regex(texts, PLAIN[decimal])
-    usable = pc.fill_null(pc.or_(good, _is_missing(texts, MISSING_NUMBERS)), True)
-    digits = pc.replace_substring(pc.if_else(good, texts, None), decimal, ".")
-    return _plain(pc.cast(digits, pa.float64())), _plain(usable)
 
 
 def _parse_times(table: Table, name: str, form: str = "") -> Parsed:
