@@ -205,6 +205,20 @@ def test_times_of_parquet_are_the_same_whatever_their_unit_and_zone():
         np.testing.assert_allclose(numbers_of(table, detect_columns(table, label=None)[0]), [1.5, 0.25])
 
 
+@pytest.mark.parametrize("kind", ["number", "time"])
+def test_a_column_without_any_value_of_its_kind_is_ignored(kind):
+    (column,) = detect_columns(table_of(size=["?", "-"] * 20), label=None, kinds={"size": kind})
+    assert (column.kind, column.note) == ("ignored", "empty")
+    (column,) = detect_columns(Table(Path("t.parquet"), pa.table({"x": [np.nan, None] * 20})), label=None)
+    assert (column.kind, column.note) == ("ignored", "empty")
+
+
+def test_numbers_are_not_read_as_dates():
+    table = Table(Path("t.parquet"), pa.table({"x": [0.5, 1.5, 2.5]}))
+    with pytest.raises(TableError, match=r"t.parquet: column 'x' has type double, not a date"):
+        detect_columns(table, label=None, kinds={"x": "time"})
+
+
 def test_truth_values_are_the_same_levels_in_every_format():
     typed = Table(Path("t.parquet"), pa.table({"b": pa.array([True, False, None] * 10)}))
     encoder = TableEncoder.learn(typed)

@@ -42,6 +42,23 @@ def announce(what: str) -> None:
         watcher(what, None)
 
 
+def format_duration(seconds: float) -> str:
+    """Format a duration.
+
+    >>> [format_duration(s) for s in (0.4, 42, 750, 9000, 200000)]
+    ['less than a second', '42 s', '12 min', '2 h 30 min', '2 d 7 h']
+    """
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
 class Stages:
     """Time named stages: ``with stages("kernel"): ...`` adds to ``stages.seconds["kernel"]``.
 

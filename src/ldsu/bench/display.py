@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ldsu.bench.forecast import Progress, TaskProgress, format_duration, format_time_left
+from ldsu._utils.stages import format_duration
+from ldsu.bench.forecast import Progress, TaskProgress, format_time_left
 from ldsu.bench.tasks import Task
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ldsu._utils.stages import format_duration
 from ldsu.bench.tasks import Task
 
 # Minimum elapsed time and completed share of the work for an estimate of the time left.
@@ -105,23 +106,6 @@ def time_left(tasks: Mapping[Task, TaskProgress], jobs: int, elapsed: float) -> 
         return None
     speed = done / elapsed
     return max(sum(left) / speed, max(left, default=0.0) / (speed / jobs))
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration.
-
-    >>> [format_duration(s) for s in (0.4, 42, 750, 9000, 200000)]
-    ['less than a second', '42 s', '12 min', '2 h 30 min', '2 d 7 h']
-    """
-    if seconds < 1:
-        return "less than a second"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def format_time_left(seconds: float | None) -> str:

@@ -11,8 +11,8 @@ from ldsu.cli.bench import bench
 from ldsu.cli.compare import compare
 from ldsu.cli.completion import completion
 from ldsu.cli.data import data
+from ldsu.cli.fit_predict import export, fit, inspect, predict, transform
 from ldsu.cli.options import ErrorHandlingGroup, examples
-from ldsu.cli.own import export, fit, inspect, predict, transform
 
 if find_spec("rich") is None:
     raise ModuleNotFoundError("No module named 'rich'", name="rich")

@@ -278,6 +278,6 @@ def _print_running(store: Store) -> None:
 
 
 def _ago(moment: float | None) -> str:
-    from ldsu.bench.forecast import format_duration
+    from ldsu._utils.stages import format_duration
 
     return "" if moment is None else f"{format_duration(max(0.0, time.time() - moment))} ago"

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from ldsu.cli.fit_predict import INPUT, base_name, read_task, table_options
 from ldsu.cli.options import console, examples, force_option, require_consent, require_folder
-from ldsu.cli.own import INPUT, base_name, output_options, read_task, table_options
-from ldsu.cli.talk import Reporter
+from ldsu.cli.reporter import Reporter, output_options
 
 
 @click.command(
@@ -51,8 +51,7 @@ def compare(
     jobs: int | None,
     dry_run: bool,
     force: bool,
-    quiet: bool,
-    as_json: bool,
+    reporter: Reporter,
     **options: Any,
 ) -> None:
     """Compare all methods on the labelled rows of TABLE, and write a report.
@@ -63,7 +62,6 @@ def compare(
 
     Exit code: 0 done, 1 some method failed, 2 invalid table or options, 130 interrupted.
     """
-    reporter = Reporter(quiet, as_json)
     out = out or Path(f"{base_name(table)}-comparison")
     if not dry_run:
         require_folder(out)
@@ -78,13 +76,13 @@ def compare(
         f"splits, {' and '.join(map(str, plan.labels))} labels per class, {len(plan.methods)} methods"
     )
     summary: dict[str, Any] = {
-        "table": str(table),
+        "table": table,
         "rows": len(plan.y),
         "labelled": task.counts,
         "labels_per_class": list(plan.labels),
         "methods": list(plan.methods),
         "repetitions": repetitions,
-        "out": str(out),
+        "out": out,
     }
     if dry_run:
         reporter.finish({**summary, "dry_run": True})
@@ -96,7 +94,7 @@ def compare(
     code, written = _run(experiment_file, out, jobs, reporter)
     for what, path in written.items():
         reporter.info(f"{what:<10} {path}")
-    reporter.finish({**summary, "written": {what: str(path) for what, path in written.items()}, "exit_code": code})
+    reporter.finish({**summary, "written": written, "exit_code": code})
     sys.exit(code)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +47,33 @@ def console(stderr: bool = False) -> Console:
 def force_option(command: Command) -> Command:
     """`--force`, for the commands that write files."""
     return click.option("--force", "-f", is_flag=True, help="Replace existing output files without asking.")(command)
+
+
+def documented_option(
+    name: str, module: str, *, help: str, parameter: str = "", values: Sequence[str] = ()
+) -> Callable[[Command], Command]:
+    """An option with the values and the default of a documented parameter.
+
+    They are read from the docstring in the source: help and completion do not wait for the import of the numerical
+    libraries.
+
+    Parameters
+    ----------
+    name : str
+        Of the option.
+    module : str
+        Source file, which documents the parameter as ``name : {values}, default=value``.
+    help : str
+    parameter : str, optional
+        Its name, if it is not that of the option.
+    values : sequence of str, optional
+        The values that the option offers, if not all.
+    """
+    source = files("ldsu").joinpath(module).read_text(encoding="utf-8")
+    line = rf"^ *{parameter or name.removeprefix('--')} : {{(.*)}}, default=(.*)$"
+    (documented,) = re.findall(line, source, re.MULTILINE)
+    allowed, default = ast.literal_eval("[{}], {}".format(*documented))
+    return click.option(name, type=click.Choice(values or allowed), default=default, help=help, show_default=True)
 
 
 def require_output(output: Path, force: bool, inputs: Sequence[Path] = ()) -> None:

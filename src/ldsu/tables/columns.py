@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from ldsu._utils.stages import announce
-from ldsu.tables.table import Table, TableError
+from ldsu.tables.table import Table, TableError, count, listed
 
-if TYPE_CHECKING:
-    import pyarrow
+with suppress(ModuleNotFoundError):  # only tables with named columns need it, and `read_table` names the extra
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
 Kind = Literal["number", "time", "category", "text", "ignored"]
 T = TypeVar("T")
@@ -50,6 +52,8 @@ TIME_FORMATS = tuple(
     for clock in ("", " %H:%M", " %H:%M:%S")
 )
 SHOWN_FORMATS = {"%d": "day", "%m": "month", "%Y": "year"}
+# Units of durations.
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 IDENTIFIER = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key)([\W_]|$)|[a-z]I[Dd]$", re.IGNORECASE)
 
 
@@ -83,12 +87,27 @@ class Column:
 
 
 class Parsed(NamedTuple):
-    """Numbers (n,), NaN if missing; rows whose value is not a number; the values; a note on ignored decorations."""
+    """Values of a column as numbers, or as days since 1970.
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (n,)
+        NaN if missing or invalid.
+    bad : ndarray of int
+        Rows with an invalid value.
+    values : pyarrow.ChunkedArray
+        The values of the table, null if missing.
+    note : str
+        Ignored decorations of numbers, or the order of day, month and year.
+    format : str
+        Of a time, see `Column`.
+    """
 
     numbers: np.ndarray
     bad: np.ndarray
-    texts: Any
+    values: Any
     note: str = ""
+    format: str = ""
 
 
 def detect_columns(table: Table, *, label: str | None, kinds: Mapping[str, Kind] | None = None) -> list[Column]:
@@ -107,13 +126,14 @@ def detect_columns(table: Table, *, label: str | None, kinds: Mapping[str, Kind]
         require_column(table, name)
         if name == label:
             raise ValueError(f"Column {name!r} is the label column: it cannot be {kinds[name]} too.")
-    names = [name for name in table.frame.column_names if name != label] if table.frame is not None else []
     columns: list[Column] = []
-    for block in column_blocks(table, names):
+    for block in column_blocks(table, [name for name in table.column_names if name != label]):
         numbers, plain = _plain_numbers(table, block)
         varies = np.fmin.reduce(numbers, axis=0) < np.fmax.reduce(numbers, axis=0)
         for place, name in enumerate(block):
-            if plain[place] and varies[place] and name not in kinds and _may_be_number(table, name):
+            # Whether digits in typed text are numbers depends on the number of distinct values.
+            typed_text = not table.is_text and _is_string(table.column(name).type)
+            if plain[place] and varies[place] and name not in kinds and not typed_text:
                 columns.append(_unless_identifier(Column(name, "number"), numbers[:, place]))
             else:
                 columns.append(_detect(table, name, kinds.get(name)))
@@ -131,25 +151,15 @@ def column_blocks(table: Table, columns: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def require_column(table: Table, name: str) -> None:
     """Raise an error if the table has no such column, with the closest name as a hint."""
-    names = [] if table.frame is None else table.frame.column_names
+    names = table.column_names
     if name in names:
         return
     near = get_close_matches(name, names, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"It has {_format_names(names)}."
-    raise TableError(f"{table.source.name} has no column {name!r}. {hint}")
-
-
-def _format_names(names: list[str], max_shown: int = 12) -> str:
-    if not names:
-        return "no columns with names"
-    more = f" and {len(names) - max_shown:,} more" if len(names) > max_shown else ""
-    return ", ".join(repr(name) for name in names[:max_shown]) + more
+    hint = f"It has {listed(map(repr, names), 12) if names else 'no columns with names'}."
+    raise TableError(f"{table.source.name} has no column {name!r}. {f'Did you mean {near[0]!r}?' if near else hint}")
 
 
 def _detect(table: Table, name: str, kind: Kind | None) -> Column:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if kind == "ignored":
         return Column(name, "ignored", "as requested")
     values = _values(table, name)
@@ -157,24 +167,23 @@ def _detect(table: Table, name: str, kind: Kind | None) -> Column:
     if filled == 0:
         return Column(name, "ignored", "empty")
     distinct = pc.count_distinct(values, mode="only_valid").as_py()
-    if distinct == 1 and filled == n and kind is None:
-        return Column(name, "ignored", "constant")
-    if kind == "time" or (kind is None and _is_time(values.type)):
-        return _required(_time_column(table, name), table, name, "date")
-    if kind is None and pa.types.is_time(values.type):
-        return Column(name, "ignored", "time of day, not supported")
     is_text = _is_string(values.type)
-    if kind == "number" or (kind is None and not is_text and not pa.types.is_boolean(values.type)):
-        column = _required(_number_column(table, name), table, name, "number")
-        return column if kind else _unless_identifier(column, numbers_of(table, column))
-    if kind is None and is_text and (table.is_text or distinct > FEW_CODES) and _has_digits(values):
-        found = _number_column(table, name)
-        if found is not None:
-            return _unless_identifier(found, numbers_of(table, found))
-        found = _time_column(table, name)
-        if found is not None:
-            return found
-    texts = _as_text(values)
+    if kind in ("number", "time"):
+        return _parsed_column(table, name, kind, required=True) or Column(name, "ignored", "empty")
+    if kind is None:
+        if distinct == 1 and filled == n:
+            return Column(name, "ignored", "constant")
+        if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+            return Column(name, "time", format=ISO)
+        if pa.types.is_time(values.type):
+            return Column(name, "ignored", "time of day, not supported")
+        if not is_text and not pa.types.is_boolean(values.type):
+            return _parsed_column(table, name, "number") or Column(name, "ignored", "empty")
+        if is_text and (table.is_text or distinct > FEW_CODES) and _any(pc.match_substring_regex(values, r"\d")):
+            found = _parsed_column(table, name, "number") or _parsed_column(table, name, "time")
+            if found is not None:
+                return found
+    texts = _as_levels(values)
     if kind == "text" or (kind is None and is_text and _is_prose(texts, filled, distinct)):
         return Column(name, "text")
     if kind is None and filled >= DISTINCT_ROWS and distinct >= DISTINCT_SHARE * filled:
@@ -182,58 +191,35 @@ def _detect(table: Table, name: str, kind: Kind | None) -> Column:
     return _category_column(table, name, texts)
 
 
-def _short(value: Any) -> str:
-    text = repr(value if isinstance(value, (str, int, float, bool)) else str(value))
-    return text if len(text) <= 30 else f"{text[:27]}...{text[-1]}"
-
-
-def _is_string(kind: pyarrow.DataType) -> bool:
-    import pyarrow as pa
-
+def _is_string(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _may_be_number(table: Table, name: str) -> bool:
-    """Whether a column of plain numbers is a number column: for typed text it depends on the number of values."""
-    assert table.frame is not None
-    return table.is_text or not _is_string(table.frame[name].type)
+def _any(mask: pa.ChunkedArray) -> bool:
+    return bool(pc.any(mask).as_py())
 
 
-def _has_digits(texts: pyarrow.ChunkedArray) -> bool:
-    import pyarrow.compute as pc
-
-    return bool(pc.any(pc.match_substring_regex(texts, r"\d")).as_py())
+def _is_missing(texts: pa.ChunkedArray, markers: Collection[str]) -> pa.ChunkedArray:
+    return pc.is_in(texts, pa.array(list(markers), texts.type))
 
 
-def _is_time(kind: pyarrow.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-
-
-def _values(table: Table, name: str, missing: Collection[str] = MISSING) -> pyarrow.ChunkedArray:
+def _values(table: Table, name: str, missing: Collection[str] = MISSING) -> pa.ChunkedArray:
     """A column with null for markers of missing values; texts are stripped."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    assert table.frame is not None
-    values = table.frame[name]
+    values = table.column(name)
     if not _is_string(values.type):
         return values
     texts = pc.utf8_trim_whitespace(values)
-    return pc.if_else(pc.is_in(texts, pa.array(list(missing), texts.type)), None, texts)
+    return pc.if_else(_is_missing(texts, missing), None, texts)
 
 
-def _as_text(values: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _as_levels(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as texts: booleans are written as true and false, whatever the file format writes."""
+    texts = values if _is_string(values.type) else pc.cast(values, pa.string())
+    small = pc.utf8_lower(texts)
+    return pc.if_else(_is_missing(small, ("true", "false")), small, texts)
 
-    return values if _is_string(values.type) else pc.cast(values, pa.string())
 
-
-def _is_prose(texts: pyarrow.ChunkedArray, filled: int, distinct: int) -> bool:
-    import pyarrow.compute as pc
-
+def _is_prose(texts: pa.ChunkedArray, filled: int, distinct: int) -> bool:
     if distinct <= max(FEW_CODES, filled / 5) and distinct < filled / 2:
         return False
     words = pc.mean(pc.count_substring_regex(texts, r"\pL[\pL\pN]*")).as_py()
@@ -241,75 +227,56 @@ def _is_prose(texts: pyarrow.ChunkedArray, filled: int, distinct: int) -> bool:
     return bool(words >= TEXT_WORDS or long)
 
 
-def _category_column(table: Table, name: str, texts: pyarrow.ChunkedArray) -> Column:
-    import pyarrow.compute as pc
-
-    found = pc.value_counts(_levels(texts).drop_null()).to_pylist()
-    counts = {row["values"]: row["counts"] for row in found}
-    ordered = sorted(counts, key=lambda level: (-counts[level], level))
-    kept = ordered
-    if len(ordered) > FEW_CODES:
-        kept = [level for level in ordered if counts[level] > 1][:MAX_LEVELS]
+def _category_column(table: Table, name: str, texts: pa.ChunkedArray) -> Column:
+    counts = {row["values"]: row["counts"] for row in pc.value_counts(texts.drop_null()).to_pylist()}
+    levels = sorted(counts, key=lambda level: (-counts[level], level))
+    kept = levels if len(levels) <= FEW_CODES else [level for level in levels if counts[level] > 1][:MAX_LEVELS]
     if not kept:
         raise TableError(
-            f"{table.source.name}: none of the {len(ordered):,} levels of column {name!r} occurs in two rows. Drop it "
+            f"{table.source.name}: none of the {len(levels):,} levels of column {name!r} occurs in two rows. Drop it "
             f"with --ignore {name!r}."
         )
-    note = "1 level" if len(kept) == 1 else f"{len(kept)} levels"
-    if len(kept) < len(ordered):
-        note += f"; {len(ordered) - len(kept)} rare levels grouped"
-    return Column(name, "category", note, levels=tuple(sorted(kept)), rare=len(kept) < len(ordered))
+    n_rare = len(levels) - len(kept)
+    note = count(len(kept), "level") + (f"; {n_rare} rare levels grouped" if n_rare else "")
+    return Column(name, "category", note, levels=tuple(sorted(kept)), rare=n_rare > 0)
 
 
-def _levels(texts: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
-    """Texts as levels: booleans are written as true and false, whatever the file format writes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    small = pc.utf8_lower(texts)
-    return pc.if_else(pc.is_in(small, pa.array(["true", "false"], small.type)), small, texts)
-
-
-def _required(column: Column | None, table: Table, name: str, expected: str) -> Column:
-    """The column, or an error that names the first invalid value."""
-    if column is None:
-        bad = _parse_numbers(table, name).bad if expected == "number" else _best_times(table, name)[2]
-        _raise_invalid(table, name, int(bad[0]), expected)
-    assert column is not None
-    return column
-
-
-def _raise_invalid(table: Table, name: str, row: int, expected: str = "number") -> None:
-    assert table.frame is not None
-    value = table.frame[name][row].as_py()
-    valid = "a date like 2026-01-31 or 2026-01-31 17:05:00" if expected == "date" else "a valid number"
+def _raise_invalid(table: Table, name: str, row: int, kind: str) -> NoReturn:
+    value = table.column(name)[row].as_py()
+    text = repr(value if isinstance(value, (str, int, float, bool)) else str(value))
+    valid = "a date like 2026-01-31 or 2026-01-31 17:05:00" if kind == "time" else "a valid number"
     raise TableError(
-        f"{table.place(row, name)}: {_short(value)} is not {valid}. Fix it, leave it blank, or fit a model "
+        f"{table.place(row, name)}: {_short(text)} is not {valid}. Fix it, leave it blank, or fit a model "
         f"with --category {name!r} or --ignore {name!r}."
     )
 
 
-def _strays(table: Table, name: str, bad: np.ndarray, filled: int, texts: Any) -> tuple[tuple[str, ...], str] | None:
-    """The few values of another kind, and a note on them; None if they are too many."""
-    values = sorted({str(texts[int(row)].as_py()) for row in bad[:1000]})
-    if bad.size > STRAY_SHARE * filled or len(values) > STRAY_VALUES:
-        return None
-    if not bad.size:
-        return (), ""
-    shown = ", ".join(_short(value) for value in values)
-    rows = "1 row" if bad.size == 1 else f"{bad.size} rows, the first"
-    return tuple(values), f"{shown} treated as missing ({rows}: {table.place(int(bad[0]))})"
+def _short(text: str) -> str:
+    return text if len(text) <= 30 else f"{text[:27]}...{text[-1]}"
 
 
-def _number_column(table: Table, name: str) -> Column | None:
-    """The column as a number column, with a few strays treated as missing; None if there are too many."""
-    parsed = _parse_numbers(table, name)
-    filled = int(np.isfinite(parsed.numbers).sum()) + parsed.bad.size
-    strays = _strays(table, name, parsed.bad, filled, parsed.texts)
-    if strays is None or filled == 0:
+def _parsed_column(table: Table, name: str, kind: Literal["number", "time"], required: bool = False) -> Column | None:
+    """The column as numbers or times, with a few strays treated as missing.
+
+    None if it has no value. If it has too many strays, an error if `required`, else None.
+    """
+    parsed = _parse_times(table, name) if kind == "time" else _parse_numbers(table, name)
+    bad = parsed.bad
+    filled = int(np.isfinite(parsed.numbers).sum()) + bad.size
+    strays = sorted({str(parsed.values[int(row)].as_py()) for row in bad[:1000]})
+    if bad.size > STRAY_SHARE * filled or len(strays) > STRAY_VALUES:
+        if required:
+            _raise_invalid(table, name, int(bad[0]), kind)
         return None
-    stray, note = strays
-    return Column(name, "number", "; ".join(filter(None, (parsed.note, note))), stray=stray)
+    if filled == 0:
+        return None
+    notes = [parsed.note] if parsed.note else []
+    if strays:
+        shown = ", ".join(_short(repr(stray)) for stray in strays)
+        rows = "1 row" if bad.size == 1 else f"{bad.size} rows, the first"
+        notes.append(f"{shown} treated as missing ({rows}: {table.place(int(bad[0]))})")
+    column = Column(name, kind, "; ".join(notes), stray=tuple(strays), format=parsed.format)
+    return column if required or kind == "time" else _unless_identifier(column, parsed.numbers)
 
 
 def _unless_identifier(column: Column, numbers: np.ndarray) -> Column:
@@ -327,34 +294,25 @@ def _unless_identifier(column: Column, numbers: np.ndarray) -> Column:
 
 
 def _parse_numbers(table: Table, name: str) -> Parsed:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    assert table.frame is not None
-    no_rows = np.empty(0, dtype=np.int64)
-    if not _is_string(table.frame[name].type):
-        return Parsed(_typed_numbers(table, name), no_rows, table.frame[name])
-    texts = _values(table, name, MISSING_NUMBERS)
-    if table.decimal == ".":  # the common case: all numbers are plain
-        try:
-            numbers = pc.cast(texts, pa.float64())
-            if pc.all(pc.is_finite(numbers)).as_py() in (True, None):
-                return Parsed(_plain(numbers), no_rows, texts)
-        except pa.ArrowInvalid:
-            pass
-    bare, note = _undecorated(texts, table.decimal)
+    values = _values(table, name, MISSING_NUMBERS)
+    if not _is_string(values.type):
+        unit = values.type.unit if pa.types.is_duration(values.type) else "s"
+        integers = pc.cast(values, pa.int64()) if pa.types.is_duration(values.type) else values
+        numbers = _plain(_cast(table, name, integers, pa.float64(), "number")) * SECONDS[unit]
+        infinite = np.flatnonzero(np.isinf(numbers))
+        if infinite.size:
+            _raise_invalid(table, name, int(infinite[0]), "number")
+        return Parsed(numbers, infinite, values)
+    bare, note = _undecorated(values, table.decimal)
     good = pc.match_substring_regex(bare, NUMBER)
-    bad = np.flatnonzero(_plain(pc.fill_null(pc.invert(good), False)).astype(bool))
     numbers = _plain(pc.cast(pc.if_else(good, bare, None), pa.float64()))
-    too_large = np.flatnonzero(np.isinf(numbers))  # 1e999
-    numbers[too_large] = np.nan
-    return Parsed(numbers, np.union1d(bad, too_large), texts, note)
+    bad = np.flatnonzero(_plain(pc.fill_null(pc.invert(good), False)) | np.isinf(numbers))  # 1e999 is infinite
+    numbers[bad] = np.nan
+    return Parsed(numbers, bad, values, note)
 
 
-def _undecorated(texts: pyarrow.ChunkedArray, decimal: str) -> tuple[pyarrow.ChunkedArray, str]:
+def _undecorated(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str]:
     """Numbers without decorations and thousands separators, and a note on what was removed."""
-    import pyarrow.compute as pc
-
     bare = pc.replace_substring_regex(texts, IN_BRACKETS, r"-\1")  # negative numbers in accounting
     bare = pc.replace_substring_regex(pc.replace_substring_regex(bare, AFTER, ""), BEFORE, r"\1")
     grouped, sign = GROUPED[decimal]
@@ -366,52 +324,40 @@ def _undecorated(texts: pyarrow.ChunkedArray, decimal: str) -> tuple[pyarrow.Chu
         bare = pc.replace_substring(pc.if_else(is_grouped, without, plain), ",", ".")
     else:
         bare = pc.if_else(is_grouped, without, bare)
-    decorated = pc.any(pc.match_substring_regex(texts, rf"{IN_BRACKETS}|{BEFORE}|{AFTER}")).as_py()
-    removed = [
-        sign
-        for sign, occurs in (
-            ("currency, percent or bracket signs", decorated),
-            ("thousands separators", pc.any(is_grouped).as_py()),
-        )
-        if occurs
-    ]
+    removed = []
+    if _any(pc.match_substring_regex(texts, rf"{IN_BRACKETS}|{BEFORE}|{AFTER}")):
+        removed.append("currency, percent or bracket signs")
+    if _any(is_grouped):
+        removed.append("thousands separators")
     return bare, f"{' and '.join(removed)} ignored" if removed else ""
 
 
-def _typed_numbers(table: Table, name: str) -> np.ndarray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    assert table.frame is not None
-    values = table.frame[name]
-    seconds = 1.0
-    if pa.types.is_duration(values.type):
-        seconds = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[values.type.unit]
-        values = pc.cast(values, pa.int64())
+def _cast(table: Table, name: str, values: pa.ChunkedArray, kind: pa.DataType, expected: str) -> pa.ChunkedArray:
     try:
-        numbers = _plain(pc.cast(values, pa.float64(), safe=False)) * seconds
+        return pc.cast(values, kind, safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(f"{table.source.name}: column {name!r} has type {values.type}, not a number.") from error
-    infinite = np.flatnonzero(np.isinf(numbers))
-    if infinite.size:
-        _raise_invalid(table, name, int(infinite[0]))
-    return numbers
+        raise TableError(
+            f"{table.source.name}: column {name!r} has type {values.type}, not a {expected}. Drop it with "
+            f"--ignore {name!r}."
+        ) from error
 
 
-def _plain(values: pyarrow.ChunkedArray) -> np.ndarray:
+def _plain(values: pa.ChunkedArray) -> np.ndarray:
     """A copy as a NumPy array; NaN if missing."""
     return np.array(values.to_numpy(zero_copy_only=False))
 
 
 def numbers_of(table: Table, column: Column) -> np.ndarray:
-    """Values of a number or time column as float64 (n,), NaN if missing; unexpected values raise an error."""
-    if column.kind == "time":
-        return times_of(table, column)
-    numbers, bad, texts, _ = _parse_numbers(table, column.name)
-    for row in bad.tolist():
-        if texts[row].as_py() not in column.stray:
-            _raise_invalid(table, column.name, row)
-    return numbers
+    """Values of a number or time column as float64 (n,), NaN if missing; times are days since 1970.
+
+    Invalid values other than the strays of the column raise an error.
+    """
+    is_time = column.kind == "time"
+    parsed = _parse_times(table, column.name, column.format) if is_time else _parse_numbers(table, column.name)
+    for row in parsed.bad.tolist():
+        if parsed.values[row].as_py() not in column.stray:
+            _raise_invalid(table, column.name, row, column.kind)
+    return parsed.numbers
 
 
 def numbers_together(table: Table, columns: Sequence[Column]) -> np.ndarray:
@@ -428,129 +374,81 @@ def _plain_numbers(table: Table, names: Sequence[str]) -> tuple[np.ndarray, np.n
 
     Times, infinities, decorated numbers and other values are not plain, and are converted column by column.
     """
-    assert table.frame is not None
     numbers = np.full((len(names), table.n_rows), np.nan)
     plain = np.zeros(len(names), dtype=bool)
-    places: dict[pyarrow.DataType, list[int]] = {}
-    columns = [table.frame[name] for name in names]
-    for place, column in enumerate(columns):
-        places.setdefault(column.type, []).append(place)
-    for kind, of_kind in places.items():
-        found = _cast_together([columns[place] for place in of_kind], kind, table.decimal)
-        if found is not None:
-            numbers[of_kind] = found[0].reshape(len(of_kind), -1)
-            plain[of_kind] = found[1].reshape(len(of_kind), -1).all(axis=1)
+    columns = [table.column(name) for name in names]
+    for kind in {column.type for column in columns}:
+        if not (_is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            continue
+        places = [place for place, column in enumerate(columns) if column.type == kind]
+        try:
+            values = pa.concat_arrays([chunk for place in places for chunk in columns[place].chunks])
+        except pa.ArrowInvalid:  # more text than one array can hold
+            continue
+        plain[places] = True
+        if _is_string(kind):
+            texts = pc.utf8_trim_whitespace(values)
+            good = pc.match_substring_regex(texts, PLAIN[table.decimal])
+            usable = pc.fill_null(pc.or_(good, _is_missing(texts, MISSING_NUMBERS)), True)
+            plain[places] = _plain(usable).reshape(len(places), -1).all(axis=1)
+            values = pc.replace_substring(pc.if_else(good, texts, None), table.decimal, ".")
+        numbers[places] = _plain(pc.cast(values, pa.float64(), safe=False)).reshape(len(places), -1)
     return numbers.T, plain & ~np.isinf(numbers).any(axis=1)
 
 
-def _cast_together(
-    columns: Sequence[pyarrow.ChunkedArray], kind: pyarrow.DataType, decimal: str
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Concatenated values of columns as float64, and a mask of those that are numbers or missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    is_typed = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if len(columns) == 1 or not (is_typed or _is_string(kind)):
-        return None
-    try:
-        values = pa.concat_arrays([chunk for column in columns for chunk in column.chunks])
-    except pa.ArrowInvalid:  # more text than one array can hold
-        return None
-    if is_typed:
-        numbers = _plain(pc.cast(values, pa.float64(), safe=False))
-        return numbers, np.ones(numbers.size, dtype=bool)
-    texts = pc.utf8_trim_whitespace(values)
-    good = pc.match_substring_regex(texts, PLAIN[decimal])
-    usable = pc.fill_null(pc.or_(good, pc.is_in(texts, pa.array(MISSING_NUMBERS, texts.type))), True)
-    digits = pc.replace_substring(pc.if_else(good, texts, None), decimal, ".")
-    return _plain(pc.cast(digits, pa.float64())), usable.to_numpy(zero_copy_only=False)
-
-
-def _time_column(table: Table, name: str) -> Column | None:
-    """The column as a time column, in the first format that fits, with a few strays; None if none fits."""
+def _parse_times(table: Table, name: str, form: str = "") -> Parsed:
+    """Times as days since 1970, in a format, or by default in the one that fits most values."""
     values = _values(table, name, MISSING_NUMBERS)
-    if _is_time(values.type):
-        return Column(name, "time", format=ISO)
-    form, days, bad = _best_times(table, name)
-    filled = int(np.isfinite(days).sum()) + bad.size
-    strays = _strays(table, name, bad, filled, values)
-    if strays is None or filled == 0:
-        return None
-    stray, note = strays
-    order = " ".join(SHOWN_FORMATS.get(part, "") for part in re.findall("%[dmY]", form))
-    return Column(name, "time", "; ".join(filter(None, (order, note))), stray=stray, format=form)
-
-
-def _best_times(table: Table, name: str) -> tuple[str, np.ndarray, np.ndarray]:
-    """The format that fits most values, the days since 1970, and the rows that do not fit."""
-    values = _values(table, name, MISSING_NUMBERS)
-    best: tuple[str, np.ndarray, np.ndarray] | None = None
-    for form in (ISO, ZONED, *TIME_FORMATS):
-        days, bad = _days(values, form)
-        if best is None or bad.size < best[2].size:
-            best = (form, days, bad)
+    # A file with time zones can follow one without, and the other way round.
+    forms = {"": (ISO, ZONED, *TIME_FORMATS), ISO: (ISO, ZONED), ZONED: (ZONED, ISO)}.get(form, (form,))
+    best: Parsed | None = None
+    for tried in forms:
+        if _is_string(values.type):
+            moments = _read_times(values, tried)
+        else:  # a timestamp is the same instant in every time zone
+            kind = pa.timestamp("us", getattr(values.type, "tz", None))
+            moments = _cast(table, name, values, kind, "date")
+        bad = np.flatnonzero(_plain(pc.and_(pc.is_valid(values), pc.is_null(moments))))
+        if best is None or bad.size < best.bad.size:
+            # Not exact far from 1970: the microseconds of 9999-12-31 have more digits than a double.
+            days = _plain(pc.cast(pc.cast(moments, pa.int64()), pa.float64(), safe=False)) / 86_400e6
+            order = " ".join(SHOWN_FORMATS[part] for part in re.findall("%[dmY]", tried))
+            best = Parsed(days, bad, values, order, tried)
         if not bad.size:
             break
     assert best is not None
     return best
 
 
-def _days(values: pyarrow.ChunkedArray, form: str) -> tuple[np.ndarray, np.ndarray]:
-    """Days since 1970 (n,), NaN if missing, and the rows that do not fit a format."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not _is_string(values.type):  # a timestamp is the same instant in every time zone
-        moments = pc.cast(values, pa.timestamp("us", getattr(values.type, "tz", None)), safe=False)
-    elif form in (ISO, ZONED):
-        pattern = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?" + (
-            r"(Z|[+-]\d\d:?\d\d))?$" if form == ZONED else r")?$"
-        )
-        looks = pc.match_substring_regex(values, pattern)
-        kind = pa.timestamp("us", "UTC" if form == ZONED else None)
-        moments = _cast_times(pc.if_else(looks, values, None), kind)
-    else:
-        moments = pc.strptime(values, format=form, unit="us", error_is_null=True)
-    bad = np.flatnonzero(_plain(pc.and_(pc.is_valid(values), pc.is_null(moments))).astype(bool))
-    # Not exact far from 1970: the microseconds of 9999-12-31 have more digits than a double.
-    return _plain(pc.cast(pc.cast(moments, pa.int64()), pa.float64(), safe=False)) / 86_400e6, bad
-
-
-def _cast_times(texts: pyarrow.ChunkedArray, kind: pyarrow.DataType) -> pyarrow.ChunkedArray:
-    """Convert texts that look like times; null if invalid, such as 0000-00-00."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _read_times(texts: pa.ChunkedArray, form: str) -> pa.ChunkedArray:
+    """Texts as timestamps; null if they do not fit the format."""
+    if form not in (ISO, ZONED):
+        return pc.strptime(texts, format=form, unit="us", error_is_null=True)
+    zone = r"(Z|[+-]\d\d:?\d\d)" if form == ZONED else ""
+    looks = pc.match_substring_regex(texts, rf"^\d{{4}}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{{1,9}})?)?{zone})?$")
+    texts = pc.if_else(looks, texts, None)
+    kind = pa.timestamp("us", "UTC" if form == ZONED else None)
     try:
         return pc.cast(texts, kind)
-    except pa.ArrowInvalid:
-        found = []
-        for text in texts.to_pylist():
-            try:
-                found.append(pc.cast(pa.scalar(text, pa.string()), kind).as_py())
-            except pa.ArrowInvalid:
-                found.append(None)
-        return pa.chunked_array([pa.array(found, kind)])
+    except pa.ArrowInvalid:  # some are invalid, such as 0000-00-00
+        return pa.chunked_array([pa.array([_read_time(text, kind) for text in texts], kind)])
 
 
-def times_of(table: Table, column: Column) -> np.ndarray:
-    """A time column as days since 1970, float64 (n,), NaN if missing."""
-    values = _values(table, column.name, MISSING_NUMBERS)
-    days, bad = _days(values, column.format)
-    if bad.size and _is_string(values.type) and column.format in (ISO, ZONED):
-        # The same format with or without a time zone.
-        other, still = _days(values, ZONED if column.format == ISO else ISO)
-        days, bad = (other, still) if still.size < bad.size else (days, bad)
-    for row in bad.tolist():
-        if values[row].as_py() not in column.stray:
-            _raise_invalid(table, column.name, row, "date")
-    return days
+def _read_time(text: pa.Scalar, kind: pa.DataType) -> Any:
+    with suppress(pa.ArrowInvalid):
+        return pc.cast(text, kind).as_py()
+    return None
 
 
 def texts_of(table: Table, name: str) -> np.ndarray:
     """A column as strings, shape (n,), None if missing; booleans as true and false."""
-    return np.array(_levels(_as_text(_values(table, name))).to_pylist(), dtype=object)
+    return np.array(_as_levels(_values(table, name)).to_pylist(), dtype=object)
+
+
+def level_codes(table: Table, column: Column) -> np.ndarray:
+    """Index of the level of each row in `column.levels`; -1 if missing or unknown."""
+    texts = _as_levels(_values(table, column.name))
+    return _plain(pc.fill_null(pc.index_in(texts, pa.array(column.levels, texts.type)), -1))
 
 
 def missing_of(table: Table, name: str) -> int:
@@ -565,33 +463,18 @@ def labels_of(table: Table, name: str, unlabelled: Collection[str] | None = None
     in scikit-learn, in a column of integers with no empty cell, no other negative number and at least two other labels.
     An empty cell is always unlabelled.
     """
-    import pyarrow as pa
-
     require_column(table, name)
-    assert table.frame is not None
     values = _values(table, name, missing=("",))
     if pa.types.is_floating(values.type):
         texts = [None if v is None or v != v else repr(v) for v in values.to_pylist()]
     else:
-        texts = _levels(_as_text(values)).to_pylist()
-    labels = np.array([text if text is None else _whole(text) for text in texts], dtype=object)
+        texts = _as_levels(values).to_pylist()
+    labels = [None if text is None else re.sub(r"^([+-]?\d+)\.0*$", r"\1", text) for text in texts]
     seen = {label for label in labels if label is not None}
     if unlabelled is None:
-        numbers = {label for label in seen if re.fullmatch(r"-?\d+", label)}
-        negative = {label for label in numbers if label.startswith("-")}
-        marker = negative == {"-1"} and numbers == seen and len(seen) > 2 and not any(label is None for label in labels)
-        unlabelled = (*(label for label in MISSING if label in seen), *(("-1",) if marker else ()))
+        integers = all(re.fullmatch(r"-?\d+", label) for label in seen)
+        negative = {label for label in seen if label.startswith("-")}
+        marker = integers and negative == {"-1"} and len(seen) > 2 and None not in labels
+        unlabelled = (*MISSING, "-1") if marker else MISSING
     found = tuple(label for label in unlabelled if label in seen)
-    labels[np.isin(labels.astype(str), found) & np.array([label is not None for label in labels])] = None
-    return labels, found
-
-
-def _whole(label: str) -> str:
-    """Remove the decimal point of an integer label."""
-    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", label)
-
-
-def lacking_columns(table: Table, names: Iterable[str]) -> list[str]:
-    """Columns among `names` that a table lacks."""
-    existing = set() if table.frame is None else set(table.frame.column_names)
-    return [name for name in names if name not in existing]
+    return np.array([None if label in found else label for label in labels], dtype=object), found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,12 +15,12 @@ from ldsu.tables.columns import (
     Kind,
     column_blocks,
     detect_columns,
-    lacking_columns,
+    level_codes,
     missing_of,
     numbers_together,
     texts_of,
 )
-from ldsu.tables.table import Table, TableError
+from ldsu.tables.table import Table, TableError, listed
 from ldsu.tables.text_features import Words
 
 Scaling = Literal["each", "common", "counts", "none"]
@@ -70,29 +70,27 @@ class Numbers:
         missing = np.isnan(N)
         shares = missing.mean(axis=0)
         fill = np.zeros(N.shape[1])
-        for j in np.flatnonzero(shares > 0):
-            present = N[~missing[:, j], j]
-            fill[j] = np.median(present) if present.size else 0.0
-        filled = _filled(N, fill)
-        center = filled.mean(axis=0, dtype=np.float64)
-        deviation = filled.std(axis=0, dtype=np.float64)
-        shared = np.sqrt(np.mean(deviation[~separate] ** 2)) if np.any(~separate) else 1.0
-        scale = (
-            deviation if scaling == "each" else np.where(separate, deviation, shared if scaling == "common" else 1.0)
-        )
-        if scaling == "none":
-            center = np.where(separate, center, 0.0)
+        some = (shares > 0) & (shares < 1)
+        fill[some] = np.nanmedian(N[:, some], axis=0)
+        filled = np.where(missing, fill, N)
+        center, scale = filled.mean(axis=0), filled.std(axis=0)
+        if scaling == "common" and not separate.all():
+            scale = np.where(separate, scale, np.sqrt(np.mean(scale[~separate] ** 2)))
+        elif scaling == "none":
+            center, scale = np.where(separate, center, 0.0), np.where(separate, scale, 1.0)
         flagged = np.flatnonzero(shares > FLAGGED_SHARE) if flag else np.empty(0, dtype=np.int64)
         return cls(fill, center, np.where(scale > 0, scale, 1.0), flagged)
 
     def __call__(self, N: np.ndarray) -> np.ndarray:
         """Columns (n, p + flags) from N (n, p)."""
-        columns = (_filled(N, self.fill) - self.center) / self.scale
-        return np.hstack([columns, np.isnan(N[:, self.flagged])]) if self.flagged.size else columns
+        missing = np.isnan(N)
+        columns = (np.where(missing, self.fill, N) - self.center) / self.scale
+        return np.hstack([columns, missing[:, self.flagged]]) if self.flagged.size else columns
 
-
-def _filled(N: np.ndarray, fill: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(N), fill, N)
+    @property
+    def n_columns(self) -> int:
+        """Number of encoded columns."""
+        return int(self.fill.size + self.flagged.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,59 +146,36 @@ class TableEncoder:
     ) -> TableEncoder:
         """Detect the kind of each column and learn its encoding, from labelled and unlabelled rows.
 
-        Parameters
-        ----------
-        table : Table
-        label : str, optional
-            The label column, which is not encoded.
-        kinds : dict, optional
-            Kinds that override the detection, by column.
-        scaling : str
-            "auto", or one of `SCALINGS`.
-        kernel : str
-            Kernel that the points are used with. Encoded texts have unit norm, so that the RBF kernel uses cosine
-            distances.
+        The parameters are those of `ldsu.tables.prepare`. The label column is not encoded.
         """
         columns = tuple(detect_columns(table, label=label, kinds=kinds))
         used = [column for column in columns if column.kind != "ignored"]
-        p = 0 if table.matrix is None else int(table.matrix.shape[1])
+        p = table.n_matrix_columns
         if not used and not p:
             raise TableError(f"{table.source.name} has no usable column besides the labels.")
         numeric = [column for column in used if column.kind in ("number", "time")]
-        separate = np.array([False] * p + [column.kind == "time" for column in numeric], dtype=bool)
         notes: list[str] = []
         numbers = counts = None
-        N: Any = None
         if p or numeric:
             N = _number_matrix(table, numeric)
             names = [*(f"column {j + 1}" for j in range(p)), *(column.name for column in numeric)]
+            separate = np.array([False] * p + [column.kind == "time" for column in numeric], dtype=bool)
             scaling, separate = _resolve_scaling(N, scaling, separate, table.image_shape, names, notes)
             if scaling == "counts":
-                _require_counts(N, table)
-                counts = Words.learn_from_counts(_sparse(N))
+                counts = Words.learn_from_counts(_counts(N, table))
             else:
                 N = _dense(N, table)
                 _note_missing(N, names, p == 0, notes)
-                flag = table.image_shape is None and not p
-                numbers = Numbers.learn(N, scaling, separate, flag)
+                numbers = Numbers.learn(N, scaling, separate, flag=p == 0)
         else:
             scaling = "each"
-        texts = [column for column in used if column.kind == "text"]
-        words = tuple(Words.learn(texts_of(table, column.name)) for column in texts)
+        words = tuple(_learn_words(table, column.name) for column in used if column.kind == "text")
         missing = {
             column.name: missing_of(table, column.name) for column in used if column.kind in ("category", "text")
         }
-        if any(missing.values()):
+        if total := sum(missing.values()):
             incomplete = [name for name, count in missing.items() if count]
-            notes.append(
-                f"{_missing_in(sum(missing.values()), incomplete)} are encoded as zeros, equally far from all levels."
-            )
-        for column, learned in zip(texts, words, strict=True):
-            if not learned.vocabulary:
-                raise TableError(
-                    f"{table.source.name}: column {column.name!r} was read as text, but no word occurs in two of its "
-                    f"rows. Drop it with --ignore {column.name!r}, or use --category {column.name!r}."
-                )
+            notes.append(f"{_missing_in(total, incomplete)} are encoded as zeros, equally far from all levels.")
         return cls(
             columns=columns,
             scaling=scaling,
@@ -217,19 +192,19 @@ class TableEncoder:
     def transform(self, table: Table) -> np.ndarray:
         """Points (n, d) of the rows of a table with the same columns; other columns are ignored."""
         self.check(table)
-        numeric = self.of_kind("number", "time")
         blocks = []
         if self.numbers is not None or self.counts is not None:
-            N = _number_matrix(table, numeric)
+            N = _number_matrix(table, self.of_kind("number", "time"))
             if self.counts is not None:
-                _require_counts(N, table)
-                blocks.append(self.counts.of_counts(_sparse(N)))
+                blocks.append(self.counts.of_counts(_counts(N, table)))
             elif self.numbers is not None:
                 blocks.append(self.numbers(_dense(N, table)))
         for column in self.of_kind("category"):
-            blocks.append(_one_hot(texts_of(table, column.name), column.levels))
+            blocks.append(level_codes(table, column)[:, None] == np.arange(len(column.levels)))
         texts = self.of_kind("text")
-        weight = np.sqrt(max(self._plain_columns, 1) / max(len(texts), 1))
+        # Numbers, their indicators, categories, and all counts together have unit weight each.
+        n_others = self._n_numbers + len(self.of_kind("category")) + (self.counts is not None)
+        weight = np.sqrt(max(n_others, 1) / max(len(texts), 1))
         for column, words in zip(texts, self.words, strict=True):
             blocks.append(weight * words(texts_of(table, column.name)))
         return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
@@ -241,35 +216,29 @@ class TableEncoder:
     @property
     def n_points_columns(self) -> int:
         """d, the number of columns of encoded points."""
-        numbers = 0 if self.numbers is None else self.numbers.fill.size + self.numbers.flagged.size
         words = [*self.words, *(() if self.counts is None else (self.counts,))]
         levels = sum(len(column.levels) for column in self.of_kind("category"))
-        return int(numbers + levels + sum(item.directions.shape[1] for item in words))
+        return int(self._n_numbers + levels + sum(item.directions.shape[1] for item in words))
 
     @property
-    def _plain_columns(self) -> int:
-        """Number of columns that have unit weight: numbers, their indicators, categories, and all counts together."""
-        numbers = 0 if self.numbers is None else self.numbers.fill.size + self.numbers.flagged.size
-        return int(numbers + len(self.of_kind("category")) + (self.counts is not None))
+    def _n_numbers(self) -> int:
+        return 0 if self.numbers is None else self.numbers.n_columns
 
     def unknown_levels(self, table: Table) -> dict[str, int]:
         """Number of rows with an unknown level, by category column; columns with grouped rare levels are skipped."""
-        found = {}
-        for column in self.columns:
-            if column.kind == "category" and not column.rare:
-                known = {*column.levels, None}
-                count = sum(level not in known for level in texts_of(table, column.name))
-                if count:
-                    found[column.name] = count
-        return found
+        found = {
+            column.name: int((level_codes(table, column) < 0).sum()) - missing_of(table, column.name)
+            for column in self.of_kind("category")
+            if not column.rare
+        }
+        return {name: count for name, count in found.items() if count}
 
     def missing_values(self, table: Table) -> int:
         """Number of missing values of a table that are filled."""
         if self.numbers is None:
             return 0
         N = _number_matrix(table, self.of_kind("number", "time"))
-        values = N.data if scipy.sparse.issparse(N) else N
-        return int(np.isnan(values).sum()) if values.dtype.kind == "f" else 0
+        return int(np.isnan(N.data if scipy.sparse.issparse(N) else N).sum())
 
     def decisions(self) -> list[tuple[str, str, str]]:
         """(column, kind, encoding) of each column; unnamed columns are grouped."""
@@ -278,16 +247,15 @@ class TableEncoder:
 
     def check(self, table: Table) -> None:
         """Raise an error if a table lacks columns that the encoder needs."""
-        lacking = lacking_columns(table, [column.name for column in self.columns if column.kind != "ignored"])
+        existing = set(table.column_names)
+        used = (column.name for column in self.columns if column.kind != "ignored")
+        lacking = [repr(name) for name in used if name not in existing]
         if lacking:
-            more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+            raise TableError(f"{table.source.name} lacks {listed(lacking)}, which the model needs.")
+        if self.image_shape is None and table.n_matrix_columns != self.matrix_columns:
             raise TableError(
-                f"{table.source.name} lacks {', '.join(map(repr, lacking[:5]))}{more}, which the model needs."
-            )
-        p = 0 if table.matrix is None else int(table.matrix.shape[1])
-        if self.image_shape is None and p != self.matrix_columns:
-            raise TableError(
-                f"{table.source.name} has {p:,} unnamed columns, but the model was fitted with {self.matrix_columns:,}."
+                f"{table.source.name} has {table.n_matrix_columns:,} unnamed columns, but the model was fitted with "
+                f"{self.matrix_columns:,}."
             )
         if table.image_shape != self.image_shape:
             needed, found = (
@@ -350,21 +318,27 @@ def _named_numbers(table: Table, numeric: list[Column]) -> np.ndarray:
     return N
 
 
+def _first_invalid(N: Any, is_invalid: Callable[[np.ndarray], np.ndarray]) -> tuple[int, int, float] | None:
+    """Row, column and value of the first invalid entry of a dense or sparse matrix."""
+    values = N.data if scipy.sparse.issparse(N) else N
+    invalid = np.argwhere(is_invalid(values))
+    if not invalid.size:
+        return None
+    value = float(values[tuple(invalid[0])])
+    if not scipy.sparse.issparse(N):
+        return int(invalid[0, 0]), int(invalid[0, 1]), value
+    entries = N.tocoo()
+    return int(entries.row[invalid[0, 0]]), int(entries.col[invalid[0, 0]]), value
+
+
 def _require_usable(N: Any, table: Table, names: list[str] | None = None) -> None:
     """Raise an error for infinite or too large numbers, in a matrix or in named columns."""
-    values = N.data if scipy.sparse.issparse(N) else N
-    invalid = np.argwhere(np.abs(values) > LARGEST)
-    if invalid.size == 0:
-        return
-    value = float(values[tuple(invalid[0])])
-    if scipy.sparse.issparse(N):
-        entries = N.tocoo()
-        invalid = np.column_stack([entries.row, entries.col])[invalid[:, 0]]
-    row, column = (int(i) for i in invalid[0])
-    fault = "is infinite" if np.isinf(value) else f"is {value:.3g}, which is too large to compute with"
-    raise TableError(
-        f"{table.place(row, names[column] if names else column)} {fault}. Fix the value or leave it blank."
-    )
+    if found := _first_invalid(N, lambda values: np.abs(values) > LARGEST):
+        row, column, value = found
+        fault = "is infinite" if np.isinf(value) else f"is {value:.3g}, which is too large to compute with"
+        raise TableError(
+            f"{table.place(row, names[column] if names else column)} {fault}. Fix the value or leave it blank."
+        )
 
 
 def _dense(N: Any, table: Table) -> np.ndarray:
@@ -378,20 +352,27 @@ def _dense(N: Any, table: Table) -> np.ndarray:
     return np.asarray(N, dtype=np.float64)
 
 
-def _sparse(N: Any) -> Any:
-    return scipy.sparse.csr_array(N)
-
-
-def _require_counts(N: Any, table: Table) -> None:
-    """Raise an error for negative, missing or non-integer counts."""
-    sparse = scipy.sparse.coo_array(N)
-    invalid = np.flatnonzero(~((sparse.data >= 0) & (sparse.data == np.floor(sparse.data)) & np.isfinite(sparse.data)))
-    if invalid.size:
-        row, column = int(sparse.row[invalid[0]]), int(sparse.col[invalid[0]])
+def _counts(N: Any, table: Table) -> scipy.sparse.csr_array:
+    """A sparse copy of counts; raises an error for negative, missing or non-integer ones."""
+    if found := _first_invalid(N, lambda values: ~((values >= 0) & (values == np.floor(values)) & np.isfinite(values))):
+        row, column, value = found
         raise TableError(
-            f"{table.place(row, column)} is {sparse.data[invalid[0]]:g}. Counts must be non-negative integers. Fix it, "
-            "or use --scale each or common."
+            f"{table.place(row, column)} is {value:g}. Counts must be non-negative integers. Fix it, or use --scale "
+            "each or common."
         )
+    counts = scipy.sparse.csr_array(N, dtype=np.float64, copy=True)
+    counts.eliminate_zeros()
+    return counts
+
+
+def _learn_words(table: Table, name: str) -> Words:
+    words = Words.learn(texts_of(table, name))
+    if not words.vocabulary:
+        raise TableError(
+            f"{table.source.name}: column {name!r} was read as text, but no word occurs in two of its rows. Drop it "
+            f"with --ignore {name!r}, or use --category {name!r}."
+        )
+    return words
 
 
 def _resolve_scaling(
@@ -421,9 +402,7 @@ def _resolve_scaling(
     apart = varying & (ratios > ONE_UNIT_FACTOR)
     notes.append("Number columns have similar ranges and share a common scale (to change this, use --scale each).")
     if apart.any():
-        larger = [names[j] for j in np.flatnonzero(apart)]
-        more = f" and {len(larger) - 5} more" if len(larger) > 5 else ""
-        notes.append(f"{', '.join(larger[:5])}{more}: larger ranges, scaled separately.")
+        notes.append(f"{listed(names[j] for j in np.flatnonzero(apart))}: larger ranges, scaled separately.")
     return "common", separate | apart
 
 
@@ -441,12 +420,7 @@ def _look_like_counts(N: Any) -> bool:
 def _extremes(N: Any) -> tuple[np.ndarray, np.ndarray]:
     if scipy.sparse.issparse(N):
         return N.min(axis=0).toarray().ravel(), N.max(axis=0).toarray().ravel()
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value
-        lowest, highest = np.nanmin(N, axis=0), np.nanmax(N, axis=0)
-    return np.nan_to_num(lowest), np.nan_to_num(highest)
+    return np.nan_to_num(np.fmin.reduce(N, axis=0)), np.nan_to_num(np.fmax.reduce(N, axis=0))
 
 
 def _note_missing(N: np.ndarray, names: list[str], flags: bool, notes: list[str]) -> None:
@@ -460,15 +434,4 @@ def _note_missing(N: np.ndarray, names: list[str], flags: bool, notes: list[str]
 
 
 def _missing_in(count: int, columns: list[str]) -> str:
-    more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
-    return f"{count:,} missing values in {', '.join(columns[:5])}{more}"
-
-
-def _one_hot(texts: np.ndarray, levels: tuple[str, ...]) -> np.ndarray:
-    """One-hot encoding; missing values and unknown levels are rows of zeros."""
-    number = {level: j for j, level in enumerate(levels)}
-    out = np.zeros((len(texts), len(levels)))
-    columns = np.array([number.get(text, -1) for text in texts])
-    known = np.flatnonzero(columns >= 0)
-    out[known, columns[known]] = 1.0
-    return out
+    return f"{count:,} missing values in {listed(columns, noun='columns')}"

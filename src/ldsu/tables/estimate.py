@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,9 @@ class Estimate(NamedTuple):
     solver: str
 
 
-def estimate(task: Task, *, solver: str = "auto", device: str = "cpu") -> Estimate:
+def estimate(task: Task, **parameters: Any) -> Estimate:
     """Estimate time and memory of `fit_task` from the size of the task and a short benchmark of the machine."""
-    features = estimator_for(task, solver=solver, device=device).features
+    features = estimator_for(task, **parameters).features
     assert isinstance(features, LDSU)
     codes, _ = encode_labels(task.labels, len(task.labels))
     n, d = task.X.shape

@@ -30,8 +30,6 @@ ORIENTATION_TAG = 0x0112
 PROGRESS_STEPS = 100
 AN_IMAGE = "an image"
 REPAIR = "Repair the image, or remove it from the folder."
-DEEP = {"F": "floating-point pixels", "I": "32-bit pixels"}
-SAVE_SHALLOW = "Save it with 8 or 16 bits per pixel."
 
 Progress = Callable[[int, int], None]
 
@@ -42,15 +40,6 @@ class FileLabel(NamedTuple):
     place: str
     file: str
     label: str | None
-
-
-class _Picture(NamedTuple):
-    """A decoded image: pixels (h, w) or (h, w, 3), and its conversions."""
-
-    pixels: np.ndarray
-    resized: bool
-    deep: bool
-    several_frames: bool
 
 
 def read_images(
@@ -79,7 +68,8 @@ def read_images(
     if not names:
         found = f"{count(n_others, 'other file')}, but no image" if n_others else "no file"
         raise TableError(
-            f"The folder {folder.name} contains {found} ({_suffixes()}). Use a folder of images, or a table file."
+            f"The folder {folder.name} contains {found} ({', '.join(sorted(SUFFIXES))}). Use a folder of images, or a "
+            "table file."
         )
     column = _folder_labels(folder, names) if labels is None else _listed_labels(folder, names, labels)
     notes = [f"Skipped {count(n_others, 'file')} other than images."] if n_others else []
@@ -190,29 +180,31 @@ def _read_all(
         "Use a smaller image_size, or fewer images.",
     )
     pixels = np.empty((n, height, width, 3) if color else (n, height, width), dtype=np.uint8)
-    resized = deep = several_frames = 0
+    conversions: Counter[str] = Counter()
     step = max(1, n // PROGRESS_STEPS)
     for row, name in enumerate(names):
-        picture = _read_image(folder / name, size, color)
-        if picture.pixels.ndim > pixels.ndim - 1:
+        image, done = _read_image(folder / name, size, color)
+        if image.ndim == pixels.ndim:
             pixels = np.repeat(pixels[..., None], 3, axis=3)
-        pixels[row] = picture.pixels if picture.pixels.ndim == pixels.ndim - 1 else picture.pixels[..., None]
-        resized, deep = resized + picture.resized, deep + picture.deep
-        several_frames += picture.several_frames
+        pixels[row] = image if image.ndim == pixels.ndim - 1 else image[..., None]
+        conversions.update(done)
         if progress is not None and ((row + 1) % step == 0 or row + 1 == n):
             progress(row + 1, n)
     notes = []
-    if resized:
-        notes.append(f"{_were(resized, 'image')} resized to {height} x {width}.")
-    if deep:
-        notes.append(f"{_were(deep, 'image')} reduced from 16 to 8 bits per pixel.")
-    if several_frames:
-        notes.append(f"Only the first frame of {count(several_frames, 'image')} with several frames was read.")
+    if n_resized := conversions["resized"]:
+        notes.append(f"{_were(n_resized, 'image')} resized to {height} x {width}.")
+    if n_deep := conversions["deep"]:
+        notes.append(f"{_were(n_deep, 'image')} reduced from 16 to 8 bits per pixel.")
+    if n_several := conversions["several frames"]:
+        notes.append(f"Only the first frame of {count(n_several, 'image')} with several frames was read.")
     return pixels.reshape(n, -1), pixels.shape[1:], notes
 
 
-def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> _Picture:
-    """Decode an image, apply its EXIF orientation, replace transparency by white, and resize it."""
+def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> tuple[np.ndarray, list[str]]:
+    """Decode an image, apply its EXIF orientation, replace transparency by white, and resize it.
+
+    Returns its pixels (h, w) or (h, w, 3), and which conversions were needed.
+    """
     ops = import_extra("PIL.ImageOps")
     resampling = import_extra("PIL.Image").Resampling.LANCZOS
     with readable(path, AN_IMAGE, REPAIR), _opened(path) as image:
@@ -221,7 +213,10 @@ def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> _Pictu
         deep = image.mode.startswith("I")
         upright = ops.exif_transpose(image)
         if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-            raise TableError(f"{path.name} has {DEEP[image.mode]} with an unknown value of white. {SAVE_SHALLOW}")
+            pixels = "floating-point" if image.mode == "F" else "32-bit"
+            raise TableError(
+                f"{path.name} has {pixels} pixels with an unknown value of white. Save it with 8 or 16 bits per pixel."
+            )
         flat = _eight_bits(upright) if deep else _on_white(upright)
         if color is not None:
             flat = flat.convert("RGB" if color else "L")
@@ -230,7 +225,8 @@ def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> _Pictu
         resized = flat.size != size[::-1]
         if resized:
             flat = flat.resize(size[::-1], resampling)
-        return _Picture(np.asarray(flat), resized, deep, several_frames)
+        needed = {"resized": resized, "deep": deep, "several frames": several_frames}
+        return np.asarray(flat), [name for name, was_needed in needed.items() if was_needed]
 
 
 @contextmanager
@@ -277,10 +273,6 @@ def _is_gray(image: Any) -> bool:
     difference = import_extra("PIL.ImageChops").difference
     red, green, blue = image.split()
     return difference(red, green).getbbox() is None and difference(red, blue).getbbox() is None
-
-
-def _suffixes() -> str:
-    return ", ".join(sorted(SUFFIXES))
 
 
 def _were(n: int, noun: str) -> str:

@@ -104,11 +104,12 @@ def prepare(
         The label column; None uses the one that the file format names.
     kinds : dict, optional
         Kinds that override the detection, by column.
-    scaling : str
-        See `TableEncoder.learn`.
+    scaling : {"auto", "each", "common", "counts", "none"}, default="auto"
+        How numbers are scaled, see `TableEncoder`.
     unlabelled : collection of str, optional
         Labels that mean unlabelled. Default: markers of missing values, and -1 as described in `labels_of`.
-    kernel : str
+    kernel : {"rbf", "cosine", "linear"}, default="rbf"
+        Kernel of the encoded rows. Encoded texts have unit norm, so that the RBF kernel uses cosine distances.
 
     Raises
     ------
@@ -241,25 +242,24 @@ class TableModel:
 def fit_task(
     task: Task,
     *,
-    solver: str = "auto",
-    device: str = "cpu",
     unequal: bool = False,
     dask: str | None = None,
     about: Mapping[str, Any] | None = None,
+    **parameters: Any,
 ) -> tuple[TableModel, list[str]]:
     """Fit a model to the task that `prepare` returns.
 
     Parameters
     ----------
     task : Task
-    solver, device : str
-        See `LDSU`.
     unequal : bool
         Whether class sizes are very unequal although label counts are not: scores are not standardized.
     dask : str, optional
         Address of the scheduler of a Dask cluster to fit on.
     about : dict, optional
         Information to store besides rows, labels and settings.
+    **parameters
+        Of `LDSU`: solver, device.
 
     Returns
     -------
@@ -267,7 +267,7 @@ def fit_task(
     warnings : list of str
         Warnings of the fit.
     """
-    classifier = estimator_for(task, solver=solver, device=device, unequal=unequal)
+    classifier = estimator_for(task, unequal=unequal, **parameters)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         classifier = _fit_on_cluster(classifier, task, dask) if dask else classifier.fit(task.X, task.labels)
@@ -301,8 +301,7 @@ def _fit_on_cluster(classifier: LDSUClassifier, task: Task, address: str) -> LDS
         return estimator.fit(task.X, task.labels).to_local()
 
 
-def estimator_for(task: Task, *, solver: str = "auto", device: str = "cpu", unequal: bool = False) -> LDSUClassifier:
+def estimator_for(task: Task, *, unequal: bool = False, **parameters: Any) -> LDSUClassifier:
     """The unfitted classifier of `fit_task`."""
-    return LDSUClassifier(
-        LDSU(kernel=task.encoder.kernel, solver=solver, device=device), standardize_scores=False if unequal else "auto"
-    )
+    features = LDSU(kernel=task.encoder.kernel, **parameters)
+    return LDSUClassifier(features, standardize_scores=False if unequal else "auto")

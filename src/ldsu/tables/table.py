@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -92,6 +92,21 @@ class Table:
         return int(rows.shape[0])
 
     @property
+    def n_matrix_columns(self) -> int:
+        """Number of unnamed columns."""
+        return 0 if self.matrix is None else int(self.matrix.shape[1])
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns of the frame."""
+        return [] if self.frame is None else list(self.frame.column_names)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A column of the frame."""
+        assert self.frame is not None
+        return self.frame[name]
+
+    @property
     def first_line(self) -> int:
         """Line of the first row; 1 if the file has no lines, since rows are then counted from 1."""
         return self.lines[0] if self.lines else 1
@@ -173,6 +188,19 @@ def count(n: int, noun: str) -> str:
     ('1 value', '2,000 values')
     """
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def listed(names: Iterable[str], max_shown: int = 5, noun: str = "") -> str:
+    """Join names for a message, the first of them if there are many.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c", "d"], 2, "columns")
+    'a, b and 2 more columns'
+    """
+    names = list(names)
+    more = f" and {len(names) - max_shown:,} more {noun}".rstrip() if len(names) > max_shown else ""
+    return ", ".join(names[:max_shown]) + more
 
 
 def reason(error: Exception) -> str:

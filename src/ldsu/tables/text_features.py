@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.decomposition import TruncatedSVD
-from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
 DIRECTIONS = 100
@@ -44,40 +43,35 @@ class Words:
             counts = vectorizer.fit_transform([text or "" for text in texts])
         except ValueError:  # empty vocabulary
             return cls((), np.empty(0), np.empty((0, 0), dtype=np.float32))
-        learned = cls.learn_from_counts(scipy.sparse.csr_array(counts))
         vocabulary = tuple(str(word) for word in vectorizer.get_feature_names_out())
-        return cls(vocabulary, learned.idf, learned.directions)
+        return replace(cls.learn_from_counts(counts), vocabulary=vocabulary)
 
     @classmethod
     def learn_from_counts(cls, counts: Any) -> Words:
-        """Learn idf and directions from counts (n, v)."""
+        """Learn idf and directions from sparse counts (n, v)."""
         n, v = counts.shape
-        documents = np.bincount(counts.nonzero()[1], minlength=v)
-        idf = np.log((1 + n) / (1 + documents)) + 1
-        weighted = _weighted(counts, idf)
+        weighting = TfidfTransformer(sublinear_tf=True).fit(counts)
         rank = max(1, min(DIRECTIONS, n - 1, v - 1))
         if v == 1:
             directions = np.ones((1, 1))
         else:
-            directions = TruncatedSVD(rank, random_state=0).fit(scipy.sparse.csr_matrix(weighted)).components_.T
-        return cls((), idf, np.ascontiguousarray(directions, dtype=np.float32))
+            directions = TruncatedSVD(rank, random_state=0).fit(weighting.transform(counts)).components_.T
+        return cls((), weighting.idf_, np.ascontiguousarray(directions, dtype=np.float32))
 
     def __call__(self, texts: np.ndarray) -> np.ndarray:
         """Points (n, r) of texts (n,); a text without a known word is a row of zeros."""
-        return self.of_counts(scipy.sparse.csr_array(self._vectorizer.transform([text or "" for text in texts])))
+        return self.of_counts(self._vectorizer.transform([text or "" for text in texts]))
 
     def of_counts(self, counts: Any) -> np.ndarray:
-        """Points (n, r) of counts (n, v)."""
-        return normalize(_weighted(counts, self.idf) @ self.directions.astype(np.float64))
+        """Points (n, r) of sparse counts (n, v)."""
+        return normalize(self._weighting.transform(counts) @ self.directions.astype(np.float64))
 
     @cached_property
     def _vectorizer(self) -> CountVectorizer:
         return CountVectorizer(vocabulary=list(self.vocabulary))
 
-
-def _weighted(counts: Any, idf: np.ndarray) -> Any:
-    weighted = scipy.sparse.csr_array(counts, dtype=np.float64, copy=True)
-    weighted.eliminate_zeros()
-    weighted.data = (1 + np.log(np.maximum(weighted.data, 1e-12))) * idf[weighted.indices]
-    np.maximum(weighted.data, 0, out=weighted.data)
-    return normalize(weighted)
+    @cached_property
+    def _weighting(self) -> TfidfTransformer:
+        weighting = TfidfTransformer(sublinear_tf=True)
+        weighting.idf_ = self.idf
+        return weighting

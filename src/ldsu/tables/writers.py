@@ -48,6 +48,14 @@ def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
         _write_arrow(columns, path, suffix)
 
 
+def write_array(array: np.ndarray, path: Path) -> None:
+    """Write an array as an .npy file."""
+    array = np.ascontiguousarray(array)
+    with replacing(path) as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)  # np.save does not report a full disk
+
+
 class _LineFeeds:
     """A file that converts line ends to a line feed."""
 
@@ -99,10 +107,7 @@ def _plain(values: Any) -> np.ndarray:
 
 def _write_arrow(columns: Mapping[str, Any], path: Path, suffix: str) -> None:
     pa = import_extra("pyarrow")
-    arrays = {}
-    for name, values in columns.items():
-        arrays[name] = values if hasattr(values, "to_pylist") else pa.array(_listed(values))
-    table = pa.table(arrays)
+    table = pa.table({n: v if hasattr(v, "to_pylist") else pa.array(_listed(v)) for n, v in columns.items()})
     whole = io.BytesIO()
     if suffix == ".parquet":
         import_extra("pyarrow.parquet").write_table(table, whole)

@@ -485,6 +485,27 @@ def test_help_comes_without_the_libraries_that_take_time():
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.parametrize("name", ["solver", "device", "kernel"])
+def test_options_of_the_estimator_have_its_default_and_only_values_that_it_takes(name):
+    from ldsu import LDSU
+
+    (option,) = [option for option in cli.commands["fit"].params if option.name == name]
+    assert option.default == LDSU().get_params()[name]
+    for value in option.type.choices:
+        LDSU(**{name: value})._validate_params()
+    if name == "solver":  # the others offer a few of the values
+        (allowed,) = LDSU._parameter_constraints[name]
+        assert set(option.type.choices) == allowed.options
+
+
+def test_the_option_scale_offers_all_scalings():
+    from ldsu.tables.encoder import SCALINGS
+
+    (option,) = [option for option in cli.commands["fit"].params if option.name == "scale"]
+    assert [*option.type.choices] == ["auto", *SCALINGS]
+    assert option.default == "auto"
+
+
 def test_compare_writes_a_report_of_all_methods(here):
     start = time.perf_counter()
     done = subprocess.run(

@@ -5,67 +5,54 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ldsu.cli.options import Command, examples, force_option, require_device, require_output
-from ldsu.cli.talk import Reporter, format_size, group_columns
+from ldsu.cli.options import Command, documented_option, examples, force_option, require_device, require_output
+from ldsu.cli.reporter import Reporter, format_size, group_columns, output_options
 
 if TYPE_CHECKING:
-    from ldsu.tables.columns import Kind
     from ldsu.tables.model import Predictions, TableModel, Task
     from ldsu.tables.table import Table
 
 INPUT = click.Path(path_type=Path)
-OUTPUT = click.Path(dir_okay=False, path_type=Path)
-MODEL = click.Path(dir_okay=False, path_type=Path)
+OUTPUT = MODEL = click.Path(dir_okay=False, path_type=Path)
 COLUMNS = ("label", "probability", "confidence", "runner_up", "familiarity")
+# Options that set the kind of a column.
+KIND_OPTIONS = {
+    "time": "Read a column as dates.",
+    "number": "Read a column as numbers.",
+    "category": "Read a column as categories.",
+    "text": "Read a column as text, word by word.",
+    "ignore": "Ignore a column.",
+}
 # Warn if the expected accuracy covers less than this share of the way from chance to 1.
 NEAR_CHANCE = 0.2
 
 
-def output_options(command: Command) -> Command:
-    """`--quiet` and `--json`."""
-    command = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")(
-        command
-    )
-    return click.option("--quiet", "-q", is_flag=True, help="Print only errors.")(command)
-
-
 def table_options(command: Command) -> Command:
     """Options that control how a table is read."""
-    options = [
+    options: list[Callable[[Command], Command]] = [
         click.option("--label", "-l", metavar="COLUMN", help="Label column, blank in unlabelled rows."),
         click.option(
             "--labels",
             "labels_file",
-            type=MODEL,
+            type=OUTPUT,
             metavar="FILE",
             help="Labels in a separate file: CSV, .npy or .npz.",
         ),
         click.option("--unlabelled", multiple=True, metavar="VALUE", help="Label value that means unlabelled."),
-        click.option("--time", multiple=True, metavar="COLUMN", help="Read a column as dates."),
-        click.option("--number", multiple=True, metavar="COLUMN", help="Read a column as numbers."),
-        click.option("--category", multiple=True, metavar="COLUMN", help="Read a column as categories."),
-        click.option("--text", multiple=True, metavar="COLUMN", help="Read a column as text, word by word."),
-        click.option("--ignore", multiple=True, metavar="COLUMN", help="Ignore a column."),
-        click.option(
+        *(click.option(f"--{kind}", multiple=True, metavar="COLUMN", help=text) for kind, text in KIND_OPTIONS.items()),
+        documented_option(
             "--scale",
-            type=click.Choice(["auto", "each", "common", "counts", "none"]),
-            default="auto",
+            "tables/model.py",
+            parameter="scaling",
             help="Numbers: each column by its standard deviation, all by one factor, as word counts, or unchanged.",
-            show_default=True,
         ),
-        click.option(
-            "--kernel",
-            type=click.Choice(["rbf", "cosine", "linear"]),
-            default="rbf",
-            help="Kernel; cosine and linear are for a few thousand rows.",
-            show_default=True,
-        ),
+        documented_option("--kernel", "tables/model.py", help="Kernel; cosine and linear are for a few thousand rows."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -79,22 +66,18 @@ def read_task(
     label: str | None,
     labels_file: Path | None,
     unlabelled: Sequence[str],
-    time: Sequence[str],
-    number: Sequence[str],
-    category: Sequence[str],
-    text: Sequence[str],
-    ignore: Sequence[str],
     scale: str,
     kernel: str,
+    **columns: Sequence[str],
 ) -> Task:
-    """Read a table with the given options."""
-    kinds: dict[str, Kind] = {}
-    options = {"time": time, "number": number, "category": category, "text": text, "ignored": ignore}
-    for kind, names in options.items():
-        for name in names:
+    """Read a table with the values of `table_options`."""
+    kinds: dict[str, Any] = {}
+    for option in KIND_OPTIONS:
+        kind = "ignored" if option == "ignore" else option
+        for name in columns[option]:
             if name in kinds:
                 raise ValueError(f"Column {name!r} has two options: {kinds[name]} and {kind}. Use only one.")
-            kinds[name] = kind  # type: ignore[assignment]
+            kinds[name] = kind
     with reporter.spinner(f"reading {table.name}") as progress:
         from ldsu.tables.model import prepare
         from ldsu.tables.readers import read_table
@@ -119,16 +102,8 @@ def read_task(
 @click.argument("table", type=INPUT)
 @table_options
 @click.option("--output", "-o", type=OUTPUT, help="Model file.  [default: TABLE.ldsu in this folder]")
-@click.option(
-    "--solver",
-    type=click.Choice(["auto", "exact", "sparse"]),
-    default="auto",
-    help="auto is exact up to 3,000 rows and sparse above.",
-    show_default=True,
-)
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device to compute on.", show_default=True
-)
+@documented_option("--solver", "methods/ldsu.py", help="auto is exact up to 3,000 rows and sparse above.")
+@documented_option("--device", "methods/ldsu.py", values=("cpu", "cuda"), help="Device to compute on.")
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of the scheduler at this address.")
 @click.option("--unequal", is_flag=True, help="Classes have very unequal sizes, even if their label counts do not.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
@@ -143,8 +118,7 @@ def fit(
     unequal: bool,
     dry_run: bool,
     force: bool,
-    quiet: bool,
-    as_json: bool,
+    reporter: Reporter,
     **options: Any,
 ) -> None:
     """Fit a model to TABLE, in which some rows have a label, and write it to a file.
@@ -155,7 +129,6 @@ def fit(
 
     Exit code: 0 done, 1 not enough memory or disk space, 2 invalid table or options, 130 interrupted.
     """
-    reporter = Reporter(quiet, as_json)
     output = output or Path(f"{base_name(table)}.ldsu")
     if output.is_dir() or (output.exists() and output.suffix != ".ldsu"):
         raise ValueError(f"{output} exists and is not a .ldsu file. Choose another name for the model.")
@@ -167,7 +140,7 @@ def fit(
 
     expected = estimate(task, solver=solver, device=device)
     summary: dict[str, Any] = {
-        "table": str(table),
+        "table": table,
         "rows": len(task.labels),
         "label": task.label,
         "labelled": task.counts,
@@ -197,7 +170,7 @@ def fit(
     selection = model.classifier.features_.selection_
     left_out = selection[0]["accuracy"] if selection else None
     summary |= {
-        "model": str(output),
+        "model": output,
         "bytes": output.stat().st_size,
         "seconds": round(seconds, 2),
         "strength": model.about["strength"],
@@ -218,13 +191,14 @@ def fit(
 
 
 def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> None:
+    from ldsu._utils.stages import format_duration
+    from ldsu.tables.table import listed
+
     labelled = sum(summary["labelled"].values())
     reporter.info(f"{summary['rows']:,} rows, {labelled:,} of them labelled in {summary['label']!r}")
     counts = sorted(summary["labelled"].items(), key=lambda item: (-item[1], item[0]))
-    few = [f"{name} {count}" for name, count in counts]
-    reporter.info("labels    " + ", ".join(few[:20]) + (f" and {len(few) - 20} more classes" if len(few) > 20 else ""))
-    rows = [(row["column"], row["kind"], row["done"]) for row in summary["columns"]]
-    reporter.table(("column", "read as", "processing"), group_columns(rows))
+    reporter.info(f"labels    {listed((f'{name} {count}' for name, count in counts), 20, 'classes')}")
+    _print_columns(reporter, [tuple(row.values()) for row in summary["columns"]])
     for note in summary["notes"]:
         reporter.info(note)
     smallest = counts[-1]
@@ -233,13 +207,15 @@ def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> 
             f"Class {smallest[0]!r} has {smallest[1]} label(s). Settings are chosen by leave-one-out if most classes "
             "have three labels or more; with fewer, defaults are used and probabilities can be overconfident."
         )
-    from ldsu.bench.forecast import format_duration
-
     reporter.info(
         f"method    LDSU, {summary['kernel']} kernel, {summary['solver']} solver; "
         f"{'about ' if summary['expected_seconds'] >= 1 else ''}{format_duration(summary['expected_seconds'])}, "
         f"{format_size(summary['expected_bytes'])} of {format_size(available)} of memory"
     )
+
+
+def _print_columns(reporter: Reporter, columns: Sequence[tuple[str, str, str]]) -> None:
+    reporter.table(("column", "read as", "processing"), group_columns(columns))
 
 
 def _print_result(reporter: Reporter, summary: dict[str, Any], table: Path) -> None:
@@ -248,7 +224,7 @@ def _print_result(reporter: Reporter, summary: dict[str, Any], table: Path) -> N
     if sum(summary["labelled"].values()) < summary["rows"]:
         accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
     reporter.info(f"done      {summary['seconds']:.1f} s{accuracy}")
-    reporter.info(f"written   {summary['model']} ({format_size(summary['bytes'])}){_readers(Path(summary['model']))}")
+    reporter.info(f"written   {summary['model']} ({format_size(summary['bytes'])}){_readers(summary['model'])}")
     reporter.info(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
 
 
@@ -275,8 +251,7 @@ def predict(
     keep: Sequence[str],
     keep_all: bool,
     force: bool,
-    quiet: bool,
-    as_json: bool,
+    reporter: Reporter,
 ) -> None:
     """Predict the label of each row of TABLE.
 
@@ -294,20 +269,19 @@ def predict(
 
     If TABLE has the label column, the summary counts the predictions that agree with it.
     """  # noqa: D301  # click reads the backspace
-    reporter = Reporter(quiet, as_json)
-    _require_rows_output(output, as_json, force, (model, table))
+    _require_rows_output(output, reporter.as_json, force, (model, table))
     fitted, read, missing = _load_and_read(reporter, model, table, keep)
     kept = _kept_columns(read, keep, keep_all, ("row", "file", *COLUMNS))
     start = time.perf_counter()
     with reporter.spinner(f"predicting {read.n_rows:,} rows"):
         predictions = fitted.predict(read)
-    values = (predictions.label, predictions.probability, predictions.confidence, predictions.runner_up)
-    columns = {**_row_names(read), **dict(zip(COLUMNS, (*values, predictions.familiarity), strict=True)), **kept}
-    for name in ("probability", "confidence", "familiarity"):
-        columns[name] = columns[name].round(6)
-    _write(columns, output)
+    from ldsu.tables.writers import write_columns
+
+    predicted = {name: getattr(predictions, name) for name in COLUMNS}
+    rounded = {name: values.round(6) if values.dtype.kind == "f" else values for name, values in predicted.items()}
+    write_columns({**_row_names(read), **rounded, **kept}, output)
     summary = _prediction_summary(fitted, read, predictions, time.perf_counter() - start)
-    summary |= {"model": str(model), "table": str(table), "output": None if output is None else str(output), **missing}
+    summary |= {"model": model, "table": table, "output": output, **missing}
     _print_predictions(reporter, summary)
     reporter.finish(summary)
 
@@ -327,28 +301,27 @@ def predict(
 @force_option
 @output_options
 def transform(
-    model: Path, table: Path, output: Path | None, keep: Sequence[str], force: bool, quiet: bool, as_json: bool
+    model: Path, table: Path, output: Path | None, keep: Sequence[str], force: bool, reporter: Reporter
 ) -> None:
     """Compute the learned features of each row of TABLE, for use in another classifier."""
-    reporter = Reporter(quiet, as_json)
     as_array = output is not None and output.suffix.lower() == ".npy"
     if as_array and keep:
         raise ValueError(f"{output} holds only the features: --keep needs an output in CSV, TSV, Parquet or .npz.")
-    _require_rows_output(output, as_json, force, (model, table), features=True)
+    _require_rows_output(output, reporter.as_json, force, (model, table), features=True)
     fitted, read, _ = _load_and_read(reporter, model, table, keep)
     with reporter.spinner(f"transforming {read.n_rows:,} rows"):
         features = fitted.transform(read)
+    from ldsu.tables.writers import write_array, write_columns
+
     if output is not None and as_array:
-        _write_array(features, output)
+        write_array(features, output)
     else:
         width = len(str(features.shape[1] - 1))
         named = {f"feature{j:0{width}d}": features[:, j] for j in range(features.shape[1])}
         kept = _kept_columns(read, keep, False, ("row", "file", *named))
-        _write({**_row_names(read), **named, **kept}, output)
+        write_columns({**_row_names(read), **named, **kept}, output)
     reporter.info(f"{features.shape[0]:,} rows, {features.shape[1]:,} features" + (f" in {output}" if output else ""))
-    reporter.finish(
-        {"rows": features.shape[0], "features": features.shape[1], "output": None if output is None else str(output)}
-    )
+    reporter.finish({"rows": features.shape[0], "features": features.shape[1], "output": output})
 
 
 @click.command(epilog=examples("ldsu inspect digits.ldsu", "ldsu inspect digits.ldsu --json"))
@@ -377,7 +350,7 @@ def inspect(model: Path, as_json: bool) -> None:
 @click.option("--output", "-o", type=OUTPUT, required=True, help="File, usually .onnx.")
 @force_option
 @output_options
-def export(model: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
+def export(model: Path, output: Path, force: bool, reporter: Reporter) -> None:
     """Write a model as ONNX, which runs without Python or ldsu: label, probability, confidence and features.
 
     Only models of the exact solver (up to 3,000 rows, or `ldsu fit --solver exact`) without text columns can be
@@ -385,7 +358,6 @@ def export(model: Path, output: Path, force: bool, quiet: bool, as_json: bool) -
     columns) in the order of `ldsu inspect`; for images and matrices only `numbers`. Categories are passed without
     surrounding blanks, booleans as true and false, dates among the numbers as days since 1970.
     """
-    reporter = Reporter(quiet, as_json)
     require_output(output, force, (model,))
     with reporter.spinner("exporting"):
         from ldsu._utils.files import replacing
@@ -400,7 +372,7 @@ def export(model: Path, output: Path, force: bool, quiet: bool, as_json: bool) -
         with replacing(output, private=True) as file:  # it contains training rows
             file.write(graph.SerializeToString())
     reporter.info(f"written   {output} ({format_size(output.stat().st_size)}){_readers(output)}")
-    reporter.finish({"model": str(model), "output": str(output), "bytes": output.stat().st_size})
+    reporter.finish({"model": model, "output": output, "bytes": output.stat().st_size})
 
 
 def _readers(path: Path) -> str:
@@ -460,15 +432,15 @@ def _load_and_read(
 def _require_rows_output(
     output: Path | None, as_json: bool, force: bool, inputs: Sequence[Path], features: bool = False
 ) -> None:
-    if output is None and as_json:
-        raise ValueError(
-            "With --json the summary is printed to standard output: write the rows to a file with --output."
-        )
+    if output is None:
+        if as_json:
+            raise ValueError(
+                "With --json the summary is printed to standard output: write the rows to a file with --output."
+            )
+        return
     from ldsu.tables.writers import SUFFIXES
 
-    suffixes = [*SUFFIXES, ".npy"] if features else list(SUFFIXES)
-    if output is None:
-        return
+    suffixes = (*SUFFIXES, ".npy") if features else SUFFIXES
     if output.suffix.lower() not in suffixes:
         raise ValueError(f"{output} has an unknown suffix: use one of {', '.join(suffixes)}.")
     require_output(output, force, inputs)
@@ -476,16 +448,12 @@ def _require_rows_output(
 
 def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool, taken: Sequence[str]) -> dict[str, Any]:
     """Columns to copy to the output, renamed if their name is in `taken`."""
-    names = list(keep)
-    if keep_all and table.frame is not None:
-        names = table.frame.column_names
     kept: dict[str, Any] = {}
-    for name in names:
+    for name in table.column_names if keep_all else keep:
         new = name
         while new in taken or new in kept:
             new = f"table.{new}"
-        assert table.frame is not None
-        kept[new] = table.frame[name]
+        kept[new] = table.column(name)
     return kept
 
 
@@ -495,47 +463,26 @@ def _row_names(table: Table) -> dict[str, Any]:
     return {"row": range(1, table.n_rows + 1)}
 
 
-def _write(columns: dict[str, Any], output: Path | None) -> None:
-    from ldsu.tables.writers import write_columns
-
-    write_columns(columns, output)
-
-
-def _write_array(features: Any, output: Path) -> None:
-    import numpy as np
-
-    from ldsu._utils.files import replacing
-
-    features = np.ascontiguousarray(features)
-    with replacing(output) as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(features))
-        file.write(features.data)  # np.save does not report a full disk
-
-
 def _prediction_summary(model: TableModel, table: Table, predictions: Predictions, seconds: float) -> dict[str, Any]:
     import numpy as np
 
-    labels, counts = np.unique(predictions.label.astype(str), return_counts=True)
-    chosen = [predictions.label == label for label in labels]
+    names = predictions.label.astype(str)
+    probabilities = {name: predictions.probability[names == name] for name in np.unique(names).tolist()}
     summary: dict[str, Any] = {
         "rows": table.n_rows,
         "seconds": round(seconds, 2),
         "labels": [
-            {
-                "label": str(label),
-                "rows": int(count),
-                "mean_probability": round(float(predictions.probability[rows].mean()), 3),
-            }
-            for label, count, rows in zip(labels, counts, chosen, strict=True)
+            {"label": name, "rows": values.size, "mean_probability": round(float(values.mean()), 3)}
+            for name, values in probabilities.items()
         ],
         "isolated": predictions.n_isolated,
     }
-    if table.frame is not None and model.label in table.frame.column_names:
+    if model.label in table.column_names:
         from ldsu.tables.columns import labels_of
 
         known, _ = labels_of(table, model.label, model.unlabelled)
         rows = np.array([label is not None for label in known], dtype=bool)
-        agrees = predictions.label[rows].astype(str) == known[rows].astype(str)
+        agrees = names[rows] == known[rows].astype(str)
         summary["given"] = {"column": model.label, "rows": int(rows.sum()), "met": int(agrees.sum())}
     return summary
 
@@ -571,15 +518,10 @@ def _print_model(reporter: Reporter, path: Path, described: dict[str, Any]) -> N
         for line in value if isinstance(value, list) else [value]:
             reporter.info(f"{name.replace('_', ' '):<18} {_number(line)}")
     if columns:
-        reporter.table(
-            ("column", "read as", "processing"), group_columns([(row[0], row[1], row[2]) for row in columns])
-        )
-    rows: Iterable[tuple[str, Any]] = [
-        *((f"{name}", value) for name, value in described.get("parameters", {}).items()),
-        ("saved", described.get("saved")),
-        ("with", ", ".join(f"{name} {version}" for name, version in described.get("versions", {}).items())),
-    ]
-    for name, value in rows:
+        _print_columns(reporter, columns)
+    versions = ", ".join(f"{name} {version}" for name, version in described.get("versions", {}).items())
+    rows = {**described.get("parameters", {}), "saved": described.get("saved"), "with": versions}
+    for name, value in rows.items():
         reporter.info(f"{name.replace('_', ' '):<18} {_number(value)}")
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from itertools import groupby
 from typing import Any
 
 import click
 
-from ldsu.cli.options import console
+from ldsu.cli.options import Command, console
 
 # Adjacent similar columns are shown as one row from this number on.
 MIN_GROUP = 4
@@ -79,9 +81,21 @@ class Reporter:
             yield progress
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Print the summary as JSON if `as_json`."""
+        """Print the summary as JSON if `as_json`, paths as text."""
         if self.as_json:
-            click.echo(json.dumps(summary))
+            click.echo(json.dumps(summary, default=os.fspath))
+
+
+def output_options(command: Command) -> Command:
+    """Add `--quiet` and `--json` to a command, which takes the argument `reporter`."""
+
+    @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+    @wraps(command)
+    def run(*, quiet: bool, as_json: bool, **options: Any) -> None:
+        command(reporter=Reporter(quiet, as_json), **options)
+
+    return run
 
 
 class Progress:
