@@ -32,10 +32,9 @@ from ldsu.io import (
     save_model,
     write_container,
 )
-from ldsu.io.kinds import Array, Json
-from ldsu.io.probe import probe_rows
-from ldsu.io.records import Records
-from ldsu.io.schema import SCHEMAS, Field, Schema
+from ldsu.io._fields import Array, Plain
+from ldsu.io._objects import SCHEMAS, Objects, Schema
+from ldsu.io._verification import sample_rows
 from ldsu.solvers._expansion import KernelExpansion
 from ldsu.tables.encoder import TableEncoder
 from ldsu.tables.model import TableModel
@@ -263,7 +262,7 @@ def test_model_of_a_gpu_loads_on_the_cpu(again, blobs, monkeypatch):
     expected = model.transform(X)
     model.device = "cuda"  # as a fit on a GPU leaves it: NumPy arrays, to be moved there
     model.feature_map_ = replace(model.feature_map_, device="cuda")
-    monkeypatch.setitem(SCHEMAS, "LDSU", replace(SCHEMAS["LDSU"], probe=None))  # which would need the GPU
+    monkeypatch.setitem(SCHEMAS, "LDSU", replace(SCHEMAS["LDSU"], rows=None))  # which would need the GPU
     loaded = again(model)
     assert loaded.device == loaded.feature_map_.device == "cpu"
     np.testing.assert_array_equal(loaded.transform(X), expected)
@@ -349,8 +348,9 @@ def test_description_needs_no_arrays_and_builds_nothing(tmp_path, blobs, monkeyp
         make_pipeline(StandardScaler(), LDSUClassifier(KPCA(3))).fit(frame, y), path, about={"table": "trees.csv"}
     )
     path.write_bytes(path.read_bytes()[:-8] + b"damaged!")  # an array's last bytes
-    for module in ("model_files", "records"):
-        monkeypatch.setattr(f"ldsu.io.{module}.deserialize", None)
+    for cls, method in ((LDSUClassifier, "__setattr__"), (KPCA, "__setattr__"), (KernelExpansion, "__init__")):
+        monkeypatch.setattr(cls, method, lambda *_, **__: pytest.fail("it was built"))
+    monkeypatch.setattr("ldsu.io.model_files.read_container", lambda path: pytest.fail("arrays were read"))
     told = describe_model(path)
     assert told["class"] == "Pipeline"
     assert told["classes"] == ["ash", "birch", "cherry"]
@@ -432,14 +432,14 @@ class Planned:
 
 
 def test_class_is_added_by_one_entry(again, tmp_path, monkeypatch, blobs):
-    fields = (
-        Field("plan", Json()),
-        Field("numbers", Array("f", ("n",))),
-        Field("parts", Records("BlockScaler", "KPCA")),
+    schema = Schema(
+        __name__,
+        {"plan": Plain(), "numbers": Array("f", "n"), "parts": Objects("BlockScaler", "KPCA")},
+        constructed=True,
+        rows=lambda model: sample_rows(model.parts[1]),
+        outputs=lambda model, rows: {"features": model.parts[1].transform(rows)},
     )
-    rows = {"probe": lambda model: probe_rows(model.parts[1])}
-    answers = {"answers": lambda model, rows: {"features": model.parts[1].transform(rows)}}
-    monkeypatch.setitem(SCHEMAS, "Planned", Schema(lambda: Planned, fields, constructed=True, **rows, **answers))
+    monkeypatch.setitem(SCHEMAS, "Planned", schema)
     X = blobs[0]
     loaded = again(Planned({"columns": ["a", {"b": None}]}, np.arange(3.0), [BlockScaler().fit(X), KPCA(2).fit(X)]))
     assert loaded.plan == {"columns": ["a", {"b": None}]}
