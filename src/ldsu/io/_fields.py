@@ -255,7 +255,7 @@ class Array:
     def read(self, stored: JSON, place: Place) -> Any:
         """The array, if it is what it should be; its entry when describing."""
         array = place.reader.take(stored, place)
-        if array.dtype.kind not in self.kinds or array.ndim != len(self.shape):
+        if array.dtype.kind not in self.kinds or len(array.shape) != len(self.shape):
             raise place.wrong(f"{array.dtype} {array.shape}", self.expected)
         lengths = zip(self.shape, array.shape, strict=True)
         place.check_lengths({symbol.removesuffix("+1"): length - symbol.endswith("+1") for symbol, length in lengths})

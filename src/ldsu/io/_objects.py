@@ -42,38 +42,25 @@ NAMED_BYTES = 800
 
 @dataclass(frozen=True)
 class Schema:
-    """What an object of a class is made of.
+    """What an object of a class is made of."""
 
-    Attributes
-    ----------
-    module : str
-        Where the class is defined. It is imported when an object is saved, loaded or described.
-    fields : mapping of str to FieldType
-        The attributes of a fitted estimator, or the arguments of a data class. A parameter of an estimator that is
-        among them (the steps of a pipeline) is stored as a field once the estimator is fitted.
-    constructed : bool
-        Built by calling the class with its fields, as data classes are. Otherwise an estimator: its attributes are set,
-        its parameters too, and `__init__` is not called.
-    retired : tuple of str
-        Parameters that some versions of scikit-learn have and others have not; ignored where they are unknown.
-    fixed : mapping of str to value
-        Parameters that must have this value.
-    check : callable or None
-        ``check(object, sizes)`` raises `Invalid` if parts that are sound alone do not fit together.
-    rows : callable or None
-        ``rows(object)`` gives rows (up to 3, d) to try the object with after loading, or None.
-    outputs : callable or None
-        ``outputs(object, rows)`` are arrays by name that must come out the same there; None: `transform` and
-        `decision_function`.
-    """
-
+    # Where the class is defined. It is imported when an object is saved, loaded or described.
     module: str
+    # The attributes of a fitted estimator, or the arguments of a data class. A parameter of an estimator that is among
+    # them (the steps of a pipeline) is stored as a field once the estimator is fitted.
     fields: Mapping[str, FieldType]
+    # Built by calling the class with its fields, as data classes are. Otherwise an estimator: its attributes are set,
+    # its parameters too, and `__init__` is not called.
     constructed: bool = False
+    # Parameters that some versions of scikit-learn have and others have not; ignored where they are unknown.
     retired: tuple[str, ...] = ()
+    # Parameters that must have this value.
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    check: Callable[[Any, dict[str, int]], None] | None = None
+    # Raises `Invalid` if parts of an object that are sound alone do not fit together.
+    check: Callable[[Any], None] | None = None
+    # Gives rows (up to 3, d) to try an object with after loading, or None.
     rows: Callable[[Any], Any] | None = None
+    # Arrays by name that must come out the same for these rows; None: `transform` and `decision_function`.
     outputs: Callable[[Any, Any], dict[str, Any]] | None = None
 
 
@@ -161,7 +148,7 @@ def load_object(
             if not isinstance(getattr(cls, key, None), property):
                 setattr(built, key, of)
     if fitted and schema.check:
-        schema.check(built, place.sizes)
+        schema.check(built)
     return built, place.sizes
 
 
@@ -223,15 +210,7 @@ def _defaults(cls: Any) -> dict[str, Any]:
 
 
 class Object:
-    """An object of one of some classes of `SCHEMAS`.
-
-    Parameters
-    ----------
-    *names : str
-        The classes.
-    **same : str
-        Symbols of its lengths that are lengths of the object around it, and the symbols they have there.
-    """
+    """An object of one of some classes; `same` are symbols of its lengths, and those they have in the object around."""
 
     def __init__(self, *names: str, **same: str) -> None:
         self.names = names

@@ -39,7 +39,6 @@ from ldsu.io._verification import (
     SCALERS,
     compute_outputs,
     kernel_rows,
-    labelled_rows,
     pipeline_rows,
     random_rows,
     sample_rows,
@@ -77,18 +76,18 @@ def _check_follows(before: int | None, after: int, what: str) -> None:
     _require(before in (None, after), f"{what} requires {after} columns, but gets {before}")
 
 
-def _check_kernel(kernel: Any, sizes: dict[str, int]) -> None:
+def _check_kernel(kernel: Any) -> None:
     needs_gamma = kernel.name in ("rbf", "chi2", "poly")
     sound = needs_gamma == (kernel.gamma is not None) and isinstance(kernel.params, dict)
     _require(sound, f"its {kernel.name} kernel has gamma {kernel.gamma}")
 
 
-def _check_expansion(expansion: Any, sizes: dict[str, int]) -> None:
+def _check_expansion(expansion: Any) -> None:
     of_columns = getattr(expansion.points, "ndim", 2) == 1
     _require((expansion.kernel.name == "precomputed") == of_columns, "its points do not belong to its kernel")
 
 
-def _check_method(model: Any, sizes: dict[str, int]) -> None:
+def _check_method(model: Any) -> None:
     kernel = getattr(model.feature_map_, "kernel", None)
     if kernel is None:
         fits = model.kernel == "rbf" and model.solver_ == "sparse"
@@ -111,29 +110,29 @@ def _check_conditioning(model: Any) -> None:
     _require(stored <= limit, f"it conditions on {safe_repr(stored)} neighbors, where {limit} is the limit")
 
 
-def _check_enfs(model: Any, sizes: dict[str, int]) -> None:
+def _check_enfs(model: Any) -> None:
     ranks = np.arange(1, model.n_features_in_ + 1)
     _require(np.array_equal(np.sort(model.ranking_), ranks), "its ranking does not name every column once")
 
 
-def _check_standard_scaler(scaler: Any, sizes: dict[str, int]) -> None:
+def _check_standard_scaler(scaler: Any) -> None:
     complete = (scaler.mean_ is not None or not scaler.with_mean, (scaler.scale_ is not None) == bool(scaler.with_std))
     divides = scaler.scale_ is None or (scaler.scale_ != 0).all()
     _require(all(complete) and divides, "its scaler lacks means or deviations, or one is 0")
 
 
-def _check_cells(cells: Any, sizes: dict[str, int]) -> None:
-    n = sizes["n"]
+def _check_cells(cells: Any) -> None:
+    n = cells.order.size
     in_range = is_nondecreasing(cells.starts, n) and cells.order.max(initial=-1) < n and cells.starts.size >= 2
     _require(in_range, "the cells of its neighbor search are out of range")
 
 
-def _check_binarizer(binarizer: Any, sizes: dict[str, int]) -> None:
-    c, labels = sizes["c"], binarizer.y_type_
+def _check_binarizer(binarizer: Any) -> None:
+    c, labels = binarizer.classes_.size, binarizer.y_type_
     _require((labels == "binary") == (c <= 2), f"its labels are {labels}, but it has {c} classes")
 
 
-def _check_linear(model: Any, sizes: dict[str, int]) -> None:
+def _check_linear(model: Any) -> None:
     c = model.classes_.size
     rows = 1 if c <= 2 else c
     found = 1 if model.coef_.ndim == 1 else model.coef_.shape[0]
@@ -143,7 +142,7 @@ def _check_linear(model: Any, sizes: dict[str, int]) -> None:
     _require(fits, f"it has {found} row(s) of coefficients for {c} classes")
 
 
-def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
+def _check_classifier(model: Any) -> None:
     c, n_scores = model.classes_.size, model.score_center_.size
     fits = c >= 2 and n_scores == (1 if c == 2 else c) and (model.score_scale_ != 0).all()
     _require(fits, f"it scores {n_scores} for {c} classes")
@@ -156,7 +155,7 @@ def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
     _check_follows(_n_out(model.features_), model.scaler_.n_features_in_, "its scaler")
 
 
-def _check_pipeline(model: Any, sizes: dict[str, int]) -> None:
+def _check_pipeline(model: Any) -> None:
     before: int | None = None
     steps = [(name, step) for name, step in model.steps if step not in (None, "passthrough")]
     for i, (name, step) in enumerate(steps, start=1):
@@ -165,17 +164,17 @@ def _check_pipeline(model: Any, sizes: dict[str, int]) -> None:
         _require(before is not None or i == len(steps), f"step {safe_repr(name)} gives no features to the next")
 
 
-def _check_words(words: Any, sizes: dict[str, int]) -> None:
+def _check_words(words: Any) -> None:
     named, weighed = len(set(words.vocabulary)), words.idf.size
     fits = not words.vocabulary or len(words.vocabulary) == weighed == named
     _require(fits, f"it weighs {weighed} words and names {named}")
 
 
-def _check_numbers(numbers: Any, sizes: dict[str, int]) -> None:
+def _check_numbers(numbers: Any) -> None:
     _require((numbers.scale > 0).all(), "it divides a column by zero or less")
 
 
-def _check_encoder(encoder: Any, sizes: dict[str, int]) -> None:
+def _check_encoder(encoder: Any) -> None:
     numbers = encoder.matrix_columns + len(encoder.of_kind("number", "time"))
     encoded = encoder.numbers.fill.size if encoder.numbers else encoder.counts.idf.size if encoder.counts else 0
     fits = numbers == encoded and (encoder.numbers is None or encoder.counts is None)
@@ -192,7 +191,7 @@ def _check_encoder(encoder: Any, sizes: dict[str, int]) -> None:
     _require(unique, "two of its columns have the same name")
 
 
-def _check_table_model(model: Any, sizes: dict[str, int]) -> None:
+def _check_table_model(model: Any) -> None:
     _check_follows(model.encoder.n_points_columns, int(model.classifier.n_features_in_), "its classifier")
     _require(model.classifier.classifier is None, "its classifier has no probabilities")
     _require(isinstance(model.about, dict), "its 'about' is not a JSON object")
@@ -352,7 +351,7 @@ SCHEMAS |= {
             "estimator_": Object(*LINEAR, "LDSUClassifier", "Pipeline", d="d", c="c"),
             "_columns": Optional(Array("i", "d", low=0)),
         },
-        rows=labelled_rows,
+        rows=lambda model: None if model._columns is not None else sample_rows(model.estimator_),
     ),
     "Pipeline": Schema(
         "sklearn.pipeline",

@@ -149,8 +149,3 @@ def pipeline_rows(model: Any) -> Any:
             rows = rows * scaler.scale_ if type(scaler).__name__ == "BlockScaler" else scaler.inverse_transform(rows)
         return rows
     return random_rows(before[0]) if before else None
-
-
-def labelled_rows(model: Any) -> Any:
-    """Rows of the estimator that was fitted to the labelled samples; None where it is given other columns."""
-    return None if model._columns is not None else sample_rows(model.estimator_)

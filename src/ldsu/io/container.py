@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -25,15 +25,11 @@ from ldsu._utils.memory import require_memory
 
 # Format 1 stored each column of a table by itself; everything else is the same.
 FORMAT, READABLE = 2, ("1", "2")
-DTYPES: dict[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "I64": np.dtype("<i8"),
-    "F32": np.dtype("<f4"),
-    "I32": np.dtype("<i4"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
+CODES: dict[np.dtype[Any], str] = {
+    np.dtype(name): code
+    for code, name in {"F64": "<f8", "I64": "<i8", "F32": "<f4", "I32": "<i4", "U8": "u1", "BOOL": "?"}.items()
 }
-CODES = {dtype: code for code, dtype in DTYPES.items()}
+DTYPES = {code: dtype for dtype, code in CODES.items()}
 HEADER_BYTES = 2**26
 # Brackets, commas and colons of a header: each value parsed takes one, and up to 100 bytes of memory.
 HEADER_ITEMS = 10**6
@@ -65,20 +61,10 @@ class Invalid(Exception):
 class Entry(NamedTuple):
     """Where an array lies: type, shape, and its bytes among those after the header."""
 
-    code: str
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     start: int
     stop: int
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type as NumPy has it."""
-        return DTYPES[self.code]
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
 
 
 class Header(NamedTuple):
@@ -223,18 +209,15 @@ def _parse_json(text: str | bytes, what: str) -> Any:
             raise ValueError("a name occurs twice")
         return table
 
-    def refused(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not a number")
-
     def finite(digits: str) -> float:
         number = float(digits)
         if not math.isfinite(number):
-            raise ValueError("a number is too large")
+            raise ValueError(f"{digits} is not a finite number")
         return number
 
     try:
         text = text if isinstance(text, str) else text.decode("ascii")
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refused, parse_float=finite)
+        return json.loads(text, object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
     except RecursionError:
         raise _damaged(f"its {what} cannot be read (it is nested too deeply)") from None
     except ValueError as error:
@@ -340,6 +323,7 @@ def _entry(name: str, description: Any) -> Entry:
     code, shape, offsets = description["dtype"], description["shape"], description["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
         raise _foreign(f"array {name} is of type {safe_repr(code)}, not of {', '.join(DTYPES)}")
+    dtype = DTYPES[code]
     numbers = all(
         isinstance(values, list) and all(type(value) is int and 0 <= value <= MAX_BYTES for value in values)
         for values in (shape, offsets)
@@ -347,21 +331,21 @@ def _entry(name: str, description: Any) -> Entry:
     if not numbers or len(shape) > MAX_DIMENSIONS or len(offsets) != 2:
         raise _damaged(f"array {name} has a shape or a place that is not whole numbers from 0")
     # The product of what is not 0: NumPy refuses (0, 2**62) too.
-    if math.prod(length or 1 for length in shape) * DTYPES[code].itemsize > MAX_BYTES:
+    if math.prod(length or 1 for length in shape) * dtype.itemsize > MAX_BYTES:
         raise _damaged(f"array {name} would take more bytes than any file has")
-    needed = math.prod(shape) * DTYPES[code].itemsize
+    needed = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != needed:
         raise _damaged(f"array {name} of shape {safe_repr(str(tuple(shape)))} takes {needed:,} bytes")
-    return Entry(code, tuple(shape), *offsets)
+    return Entry(dtype, tuple(shape), *offsets)
 
 
 def _read_array(file: BinaryIO, name: str, entry: Entry) -> np.ndarray:
     array = np.empty(entry.shape, dtype=entry.dtype)
     # Truth values are read as bytes: NumPy takes any byte for one, and only 0 and 1 for a sound one.
-    target = array.view(np.uint8) if entry.code == "BOOL" else array
+    target = array.view(np.uint8) if entry.dtype == bool else array
     if file.readinto(_bytes(target)) != array.nbytes:  # type: ignore[attr-defined]
         raise _damaged(f"it ends within array {name}")
-    if entry.code == "BOOL" and target.max(initial=0) > 1:
+    if entry.dtype == bool and target.max(initial=0) > 1:
         raise _damaged(f"array {name} holds truth values that are neither 0 nor 1")
     return array
 

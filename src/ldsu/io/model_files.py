@@ -17,6 +17,7 @@ from ldsu.io._fields import JSON, Place, Reader, Writer, to_json
 from ldsu.io._objects import load_object, reject_build_errors, save_object, schema_of
 from ldsu.io._verification import check_outputs, load_outputs, save_outputs
 from ldsu.io.container import (
+    CODES,
     VERSION,
     Invalid,
     naming_file,
@@ -167,7 +168,7 @@ def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
         "feature_names": _nearest(tree, "feature_names_in_"),
         "model": tree,
         "arrays": {
-            name: {"dtype": entry.code, "shape": list(entry.shape), "bytes": entry.stop - entry.start}
+            name: {"dtype": CODES[entry.dtype], "shape": list(entry.shape), "bytes": entry.stop - entry.start}
             for name, entry in sorted(header.entries.items())
         },
     }
