@@ -508,6 +508,23 @@ def test_what_could_not_be_read_is_not_written(record, arrays, message, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("number", ["1", "2"])
+def test_files_of_every_format_load_and_are_saved_with_the_same_arrays(number, tmp_path):
+    path = Path(__file__).parent / "data" / f"table-format{number}.ldsu"  # written when that format was current
+    assert f'"format":"{number}"'.encode() in path.read_bytes()[:100]
+    model = load_model(path)
+    assert describe_model(path)["classes"] == model.classifier.classes_.tolist() == ["a", "b"]
+    assert [column.name for column in model.encoder.columns] == ["size", "town", "note"]
+    assert model.encoder.columns[1].levels == ("Bonn", "Kiel", "Ulm")
+    assert model.classifier.transduction_.tolist() == ["a", "b"] * 12
+    save_model(model, tmp_path / "again.ldsu")
+    before, after = read_container(path)[1], read_container(tmp_path / "again.ldsu")[1]
+    assert set(before) == set(after)
+    for name, array in before.items():
+        assert after[name].dtype == array.dtype
+        np.testing.assert_allclose(after[name], array, rtol=1e-6 if name.startswith("probe.") else 0)
+
+
 def test_parameters_that_versions_of_scikit_learn_do_not_share_are_settled_here(tmp_path, blobs):
     path = tmp_path / "model.ldsu"
     save_model(LogisticRegression().fit(blobs[0], np.arange(60) % 3), path)

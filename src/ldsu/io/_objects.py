@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from sklearn.utils._param_validation import validate_parameter_constraints
 
 from ldsu._utils.memory import require_memory
 from ldsu.io._fields import (
@@ -139,8 +140,6 @@ def load_object(
         if "device" in parameters:
             parameters["device"] = place.reader.device
         if schema.module.startswith("ldsu."):  # constraints of scikit-learn's own classes change with its versions
-            from sklearn.utils._param_validation import validate_parameter_constraints
-
             validate_parameter_constraints(getattr(cls, "_parameter_constraints", {}), parameters, cls.__name__)
         built = cls.__new__(cls)
         for key, of in (parameters | fields).items():

@@ -12,6 +12,9 @@ from importlib.metadata import version
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
 import ldsu
 from ldsu.io._fields import JSON, Place, Reader, Writer, to_json
 from ldsu.io._objects import load_object, reject_build_errors, save_object, schema_of
@@ -29,8 +32,6 @@ from ldsu.io.container import (
 )
 
 if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
-
     from ldsu.tables.model import TableModel
 
 
@@ -72,7 +73,8 @@ def save_model(
     if hasattr(model, "to_local"):  # one that lies on a cluster
         model = model.to_local()
     schema_of(model, "The model")
-    _check_fitted(model)
+    if isinstance(model, BaseEstimator):
+        check_is_fitted(model)
     writer = Writer()
     record = {
         "versions": _versions(),
@@ -158,14 +160,15 @@ def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
     with reading_model(path):
         _check_record(header.record)
         tree, _ = load_object(header.record["model"], Place("model", Reader(header.entries, describing=True)))
+        nearest = {name: _nearest(tree, f"{name}_") for name in ("classes", "n_features_in", "feature_names_in")}
     return {
         "file": str(path),
         "bytes": header.size,
         **{key: header.record[key] for key in ("saved", "versions", "about")},
         **{key: tree[key] for key in ("class", "parameters", "changed")},
-        "classes": _nearest(tree, "classes_"),
-        "n_features_in": _nearest(tree, "n_features_in_"),
-        "feature_names": _nearest(tree, "feature_names_in_"),
+        "classes": nearest["classes"],
+        "n_features_in": nearest["n_features_in"],
+        "feature_names": nearest["feature_names_in"],
         "model": tree,
         "arrays": {
             name: {"dtype": CODES[entry.dtype], "shape": list(entry.shape), "bytes": entry.stop - entry.start}
@@ -176,14 +179,22 @@ def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
 
 def _nearest(tree: dict[str, Any], name: str) -> Any:
     """The value of a field of this name, nearest to the top of a description."""
-    level: list[Any] = [tree]
+    level = [tree]
     while level:
         for part in level:
-            if isinstance(part, dict) and set(part) == set(tree) and name in part["fields"]:
+            if name in part["fields"]:
                 return part["fields"][name]
-        tables = [part.values() if isinstance(part, dict) else part for part in level]
-        level = [part for inner in tables for part in inner if isinstance(part, (dict, list, tuple))]
+        level = [inner for part in level for of in part["fields"].values() for inner in _objects_in(of)]
     return None
+
+
+def _objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """The uppermost descriptions of objects within a value."""
+    if isinstance(value, dict) and set(value) == {"class", "parameters", "changed", "fields"}:
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _objects_in(part)
 
 
 def _versions() -> dict[str, str]:
@@ -193,14 +204,6 @@ def _versions() -> dict[str, str]:
 
 def _listed(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in versions.items())
-
-
-def _check_fitted(model: Any) -> None:
-    from sklearn.base import BaseEstimator
-    from sklearn.utils.validation import check_is_fitted
-
-    if isinstance(model, BaseEstimator):
-        check_is_fitted(model)
 
 
 def _check_record(record: dict[str, Any]) -> None:
