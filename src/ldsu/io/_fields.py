@@ -1,8 +1,8 @@
 """Types of fields: how a value becomes plain data and arrays, and what it must be to come back.
 
-Each saves a value, and loads it only if it is what it should be. Loading serves descriptions as well: the reader then
-has the header's entries in place of arrays, and arrays and objects are described instead of built. Types of fields that
-hold objects are in `ldsu.io._objects`.
+Each saves a value, and loads it only if it is what it should be. Loading serves descriptions as well: it
+then has the header's entries in place of arrays, and arrays and objects are described instead of built. Types of fields
+that hold objects are in `ldsu.io._objects`.
 """
 
 from __future__ import annotations
@@ -46,41 +46,43 @@ class Writer:
         return {"array": name, "order": "F"} if fortran else {"array": name}
 
 
-class Reader:
-    """Arrays of a file, or their entries in its header to describe it, and the names of those used."""
+@dataclass(frozen=True)
+class Place:
+    """Where a stored value stands, and what is known of the file there."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray | Entry], *, device: str = "cpu", describing: bool) -> None:
-        self.device = device
-        self.describing = describing
-        self.used: set[str] = set()
-        self._arrays = dict(arrays)
-        self._fortran: dict[str, np.ndarray] = {}
+    # Names of the fields down to the value.
+    path: str
+    # Arrays of the file, or their entries in its header to describe it.
+    arrays: Mapping[str, np.ndarray | Entry]
+    # Where features will be computed; None to describe the file.
+    device: str | None = None
+    # Names of the arrays that were taken.
+    used: set[str] = field(default_factory=set)
+    # Lengths found so far in the object around the value, by symbol.
+    sizes: dict[str, int] = field(default_factory=dict)
+    _fortran: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def take(self, stored: JSON, place: Place) -> np.ndarray | Entry:
+    @property
+    def describing(self) -> bool:
+        """Whether values are described, not built."""
+        return self.device is None
+
+    def take(self, stored: JSON) -> np.ndarray | Entry:
         """The array that `Writer.store` stored."""
         if not isinstance(stored, dict) or not {"array"} <= set(stored) <= {"array", "order"}:
-            raise place.wrong(stored, "an array")
+            raise self.wrong(stored, "an array")
         name, order = stored["array"], stored.get("order", "C")
         if not isinstance(name, str) or order not in ("C", "F"):
-            raise place.wrong(stored, "an array")
-        if name not in self._arrays:
-            raise place.invalid(f"is in array {safe_repr(name)}, which is missing")
+            raise self.wrong(stored, "an array")
+        if name not in self.arrays:
+            raise self.invalid(f"is in array {safe_repr(name)}, which is missing")
         self.used.add(name)
-        array = self._arrays[name]
+        array = self.arrays[name]
         if order == "C" or isinstance(array, Entry):
             return array
         if name not in self._fortran:
             self._fortran[name] = np.asfortranarray(array)
         return self._fortran[name]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a stored value stands: its path in the record, the reader, and the lengths found so far, by symbol."""
-
-    path: str
-    reader: Reader
-    sizes: dict[str, int] = field(default_factory=dict)
 
     def inside(self, name: object) -> Place:
         """The place of a part of the value."""
@@ -163,7 +165,7 @@ class Plain:
             raise place.wrong(stored, self.expected)
         if self.symbol:
             place.check_lengths({self.symbol: stored if isinstance(stored, int) else len(stored)})
-        return stored if place.reader.describing else self.convert(stored)
+        return stored if place.describing else self.convert(stored)
 
 
 def number(low: float = -np.inf, *, above: bool = False) -> Plain:
@@ -215,7 +217,7 @@ class Device(Plain):
 
     def load(self, stored: JSON, place: Place) -> str:
         device: str = text().load(stored, place)
-        return device if place.reader.describing else place.reader.device
+        return place.device or device
 
 
 class Strings(Plain):
@@ -250,11 +252,11 @@ class Array:
 
     def load(self, stored: JSON, place: Place) -> Any:
         array = self.read(stored, place)
-        return f"{array.dtype} {array.shape}" if place.reader.describing else array
+        return f"{array.dtype} {array.shape}" if place.describing else array
 
     def read(self, stored: JSON, place: Place) -> Any:
         """The array, if it is what it should be; its entry when describing."""
-        array = place.reader.take(stored, place)
+        array = place.take(stored)
         if array.dtype.kind not in self.kinds or len(array.shape) != len(self.shape):
             raise place.wrong(f"{array.dtype} {array.shape}", self.expected)
         lengths = zip(self.shape, array.shape, strict=True)
@@ -299,7 +301,7 @@ class Sparse:
         indptr = Array("i", "rows+1", low=0).read(stored["indptr"], own.inside("indptr"))
         rows = own.sizes["rows"]
         place.check_lengths({self.rows: rows})
-        if place.reader.describing:
+        if place.describing:
             return f"sparse ({rows}, {columns})"
         if rows < 0 or not is_nondecreasing(indptr, data.size) or indices.max(initial=-1) >= columns:
             raise place.invalid("has indices that are out of range")
@@ -330,7 +332,7 @@ class Labels:
     def load(self, stored: JSON, place: Place) -> Any:
         labels = self.read(stored, place)
         place.check_lengths({"c": labels.size})
-        return stored["values"] if place.reader.describing else labels
+        return stored["values"] if place.describing else labels
 
     def read(self, stored: JSON, place: Place) -> np.ndarray:
         """An array of the stored type."""
@@ -372,7 +374,7 @@ class RowLabels:
             raise place.wrong(stored, "labels of rows")
         labels = Labels().read(stored["labels"], place)
         places = Array("i", self.symbol, low=0).load(stored["places"], place)
-        if place.reader.describing:
+        if place.describing:
             return places
         if places.max(initial=-1) >= labels.size:
             raise place.invalid("refers to labels that are missing")

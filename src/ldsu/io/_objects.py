@@ -8,7 +8,7 @@ which `ldsu.io._schemas` fills.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -57,8 +57,8 @@ class Schema:
     retired: tuple[str, ...] = ()
     # Parameters that must have this value.
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    # Raises `Invalid` if parts of an object that are sound alone do not fit together.
-    check: Callable[[Any], None] | None = None
+    # What must hold between parts of an object that are sound alone: conditions, and what is wrong otherwise.
+    check: Callable[[Any], Iterable[tuple[Any, str]]] | None = None
     # Gives rows (up to 3, d) to try an object with after loading, or None.
     rows: Callable[[Any], Any] | None = None
     # Arrays by name that must come out the same for these rows; None: `transform` and `decision_function`.
@@ -128,7 +128,7 @@ def load_object(
     }
     defaults = {} if schema.constructed else _defaults(load_class(stored["class"]))
     parameters = _load_parameters(stored["parameters"], place, schema, defaults, fitted=fitted)
-    if place.reader.describing:
+    if place.describing:
         changed = {key: of for key, of in parameters.items() if key not in defaults or of != defaults[key]}
         description = {"class": stored["class"], "parameters": parameters, "changed": changed, "fields": fields}
         return description, place.sizes
@@ -138,7 +138,7 @@ def load_object(
     else:
         parameters = defaults | parameters
         if "device" in parameters:
-            parameters["device"] = place.reader.device
+            parameters["device"] = place.device
         if schema.module.startswith("ldsu."):  # constraints of scikit-learn's own classes change with its versions
             validate_parameter_constraints(getattr(cls, "_parameter_constraints", {}), parameters, cls.__name__)
         built = cls.__new__(cls)
@@ -146,8 +146,9 @@ def load_object(
             # What one version of scikit-learn keeps, another derives.
             if not isinstance(getattr(cls, key, None), property):
                 setattr(built, key, of)
-    if fitted and schema.check:
-        schema.check(built)
+    for holds, otherwise in schema.check(built) if fitted and schema.check else ():
+        if not holds:
+            raise Invalid(f"is not a valid model: {otherwise}.")
     return built, place.sizes
 
 
@@ -193,7 +194,7 @@ def _load_parameters(
             raise at.invalid("is stored twice")
         # "deprecated" stands for the default of the version that says so.
         outdated = name in schema.retired and (name not in defaults or value == "deprecated")
-        if place.reader.describing or not outdated:
+        if place.describing or not outdated:
             parameters[name] = Parameter().load(value, at)
     for name, fixed in schema.fixed.items():
         if parameters.get(name, defaults[name]) != fixed:
@@ -266,7 +267,7 @@ class NamedObjects(Objects):
             return super().load(stored, place)
         names, places = self._parts(stored, place)
         different: Any = super().load(stored["different"], place)
-        if place.reader.describing:
+        if place.describing:
             parts = zip(names, (different[of] for of in places), strict=True)
             return tuple({**part, "fields": {**part["fields"], "name": name}} for name, part in parts)
         return tuple(replace(different[of], name=name) for name, of in zip(names, places, strict=True))
@@ -315,7 +316,7 @@ class Steps:
         if len({name for name, _ in pairs}) < len(pairs):
             raise place.invalid("has two steps with the same name")
         steps = [(name, self.type.load(step, place.inside(i))) for i, (name, step) in enumerate(pairs)]
-        return dict(steps) if place.reader.describing else steps
+        return dict(steps) if place.describing else steps
 
 
 def _list(stored: JSON, place: Place) -> list[JSON]:
@@ -365,7 +366,7 @@ class Parameter:
         what, value = next(iter(stored.items())) if len(stored) == 1 else ("", None)
         if what == "estimator":
             estimator, _ = load_object(value, place, fitted=False)
-            if place.reader.describing:
+            if place.describing:
                 return {key: estimator[key] for key in ("class", "parameters")}
             return estimator
         if what == "float":

@@ -9,7 +9,8 @@ lists and nothing else. No name from a file is ever looked up anywhere but in th
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -43,7 +44,7 @@ from ldsu.io._verification import (
     random_rows,
     sample_rows,
 )
-from ldsu.io.container import Invalid, safe_repr
+from ldsu.io.container import safe_repr
 from ldsu.kernels import KERNELS
 
 KERNEL_METHODS = ("KDA", "KPCA", "KSDA", "KSELF", "KLPP", "LDSU")
@@ -54,10 +55,7 @@ CLASSIFIERS = (*LINEAR, "LabelledOnly", "LDSUClassifier")
 
 # --- What fits together -----------------------------------------------------------------------------------------------
 
-
-def _require(condition: Any, otherwise: str) -> None:
-    if not condition:
-        raise Invalid(f"is not a valid model: {otherwise}.")
+Checks: TypeAlias = Iterator[tuple[Any, str]]
 
 
 def _n_out(model: Any) -> int | None:
@@ -72,129 +70,122 @@ def _n_out(model: Any) -> int | None:
     return int(model.eigenvalues_.shape[0]) if name in KERNEL_METHODS else None
 
 
-def _check_follows(before: int | None, after: int, what: str) -> None:
-    _require(before in (None, after), f"{what} requires {after} columns, but gets {before}")
+def _follows(before: int | None, after: int, what: str) -> tuple[bool, str]:
+    return before in (None, after), f"{what} requires {after} columns, but gets {before}"
 
 
-def _check_kernel(kernel: Any) -> None:
-    needs_gamma = kernel.name in ("rbf", "chi2", "poly")
-    sound = needs_gamma == (kernel.gamma is not None) and isinstance(kernel.params, dict)
-    _require(sound, f"its {kernel.name} kernel has gamma {kernel.gamma}")
+def _check_kernel(kernel: Any) -> Checks:
+    fits = (kernel.name in ("rbf", "chi2", "poly")) == (kernel.gamma is not None) and isinstance(kernel.params, dict)
+    yield fits, f"its {kernel.name} kernel has gamma {kernel.gamma}"
 
 
-def _check_expansion(expansion: Any) -> None:
+def _check_expansion(expansion: Any) -> Checks:
     of_columns = getattr(expansion.points, "ndim", 2) == 1
-    _require((expansion.kernel.name == "precomputed") == of_columns, "its points do not belong to its kernel")
+    yield (expansion.kernel.name == "precomputed") == of_columns, "its points do not belong to its kernel"
 
 
-def _check_method(model: Any) -> None:
-    kernel = getattr(model.feature_map_, "kernel", None)
-    if kernel is None:
-        fits = model.kernel == "rbf" and model.solver_ == "sparse"
-    else:
-        fits = kernel.name == model.kernel and model.coef_ is not None
-    _require(fits, "its feature map is not that of its kernel")
-    if kernel is None:
-        _check_conditioning(model)
-    elif kernel.name == "precomputed":
-        in_range = model.feature_map_.points.max(initial=-1) < model.n_features_in_
-        _require(in_range, "it reads columns that its kernel matrix does not have")
-
-
-def _check_conditioning(model: Any) -> None:
-    """Refuse more neighbors than `fit` takes: features cost dense systems of that size."""
+def _check_method(model: Any) -> Checks:
     from ldsu.solvers import MAX_CONDITIONING
 
-    stored = model.feature_map_.n_conditioning
-    limit = min(model.n_conditioning, model.feature_map_.points.shape[0] - 1, MAX_CONDITIONING)
-    _require(stored <= limit, f"it conditions on {safe_repr(stored)} neighbors, where {limit} is the limit")
+    kernel = getattr(model.feature_map_, "kernel", None)
+    if kernel is None:
+        yield model.kernel == "rbf" and model.solver_ == "sparse", "its feature map is not that of its kernel"
+        # Features cost dense systems of that size.
+        stored = model.feature_map_.n_conditioning
+        limit = min(model.n_conditioning, model.feature_map_.points.shape[0] - 1, MAX_CONDITIONING)
+        yield stored <= limit, f"it conditions on {safe_repr(stored)} neighbors, where {limit} is the limit"
+        return
+    yield kernel.name == model.kernel and model.coef_ is not None, "its feature map is not that of its kernel"
+    if kernel.name == "precomputed":
+        in_range = model.feature_map_.points.max(initial=-1) < model.n_features_in_
+        yield in_range, "it reads columns that its kernel matrix does not have"
 
 
-def _check_enfs(model: Any) -> None:
+def _check_enfs(model: Any) -> Checks:
     ranks = np.arange(1, model.n_features_in_ + 1)
-    _require(np.array_equal(np.sort(model.ranking_), ranks), "its ranking does not name every column once")
+    yield np.array_equal(np.sort(model.ranking_), ranks), "its ranking does not name every column once"
 
 
-def _check_standard_scaler(scaler: Any) -> None:
-    complete = (scaler.mean_ is not None or not scaler.with_mean, (scaler.scale_ is not None) == bool(scaler.with_std))
-    divides = scaler.scale_ is None or (scaler.scale_ != 0).all()
-    _require(all(complete) and divides, "its scaler lacks means or deviations, or one is 0")
+def _check_standard_scaler(scaler: Any) -> Checks:
+    centers = scaler.mean_ is not None or not scaler.with_mean
+    divides = scaler.scale_ is not None and (scaler.scale_ != 0).all() if scaler.with_std else scaler.scale_ is None
+    yield centers and divides, "its scaler lacks means or deviations, or one is 0"
 
 
-def _check_cells(cells: Any) -> None:
+def _check_cells(cells: Any) -> Checks:
     n = cells.order.size
     in_range = is_nondecreasing(cells.starts, n) and cells.order.max(initial=-1) < n and cells.starts.size >= 2
-    _require(in_range, "the cells of its neighbor search are out of range")
+    yield in_range, "the cells of its neighbor search are out of range"
 
 
-def _check_binarizer(binarizer: Any) -> None:
+def _check_binarizer(binarizer: Any) -> Checks:
     c, labels = binarizer.classes_.size, binarizer.y_type_
-    _require((labels == "binary") == (c <= 2), f"its labels are {labels}, but it has {c} classes")
+    yield (labels == "binary") == (c <= 2), f"its labels are {labels}, but it has {c} classes"
 
 
-def _check_linear(model: Any) -> None:
+def _check_linear(model: Any) -> Checks:
     c = model.classes_.size
     rows = 1 if c <= 2 else c
     found = 1 if model.coef_.ndim == 1 else model.coef_.shape[0]
     # A ridge classifier learns from a single class, too; the others would look for a second one.
     fewest = 1 if type(model).__name__ == "RidgeClassifier" else 2
     fits = c >= fewest and found == rows and np.size(model.intercept_) in (1, rows)
-    _require(fits, f"it has {found} row(s) of coefficients for {c} classes")
+    yield fits, f"it has {found} row(s) of coefficients for {c} classes"
 
 
-def _check_classifier(model: Any) -> None:
+def _check_classifier(model: Any) -> Checks:
     c, n_scores = model.classes_.size, model.score_center_.size
     fits = c >= 2 and n_scores == (1 if c == 2 else c) and (model.score_scale_ != 0).all()
-    _require(fits, f"it scores {n_scores} for {c} classes")
+    yield fits, f"it scores {n_scores} for {c} classes"
     default = model.classifier is None
     fits = default == hasattr(model, "_sharpness") == hasattr(model, "expected_accuracy_")
-    _require(fits, "its probabilities do not belong to its classifier")
+    yield fits, "its probabilities do not belong to its classifier"
     fits = default == (type(model.classifier_).__name__ == "RidgeClassifier")
-    _require(fits, "its classifier is not that of its parameters")
-    _require(model._lengths.size and (np.diff(model._lengths) >= 0).all(), "its lengths are not in order")
-    _check_follows(_n_out(model.features_), model.scaler_.n_features_in_, "its scaler")
+    yield fits, "its classifier is not that of its parameters"
+    yield model._lengths.size and (np.diff(model._lengths) >= 0).all(), "its lengths are not in order"
+    yield _follows(_n_out(model.features_), model.scaler_.n_features_in_, "its scaler")
 
 
-def _check_pipeline(model: Any) -> None:
+def _check_pipeline(model: Any) -> Checks:
     before: int | None = None
     steps = [(name, step) for name, step in model.steps if step not in (None, "passthrough")]
     for i, (name, step) in enumerate(steps, start=1):
-        _check_follows(before, int(step.n_features_in_), f"step {safe_repr(name)}")
+        yield _follows(before, int(step.n_features_in_), f"step {safe_repr(name)}")
         before = _n_out(step)
-        _require(before is not None or i == len(steps), f"step {safe_repr(name)} gives no features to the next")
+        yield before is not None or i == len(steps), f"step {safe_repr(name)} gives no features to the next"
 
 
-def _check_words(words: Any) -> None:
+def _check_words(words: Any) -> Checks:
     named, weighed = len(set(words.vocabulary)), words.idf.size
     fits = not words.vocabulary or len(words.vocabulary) == weighed == named
-    _require(fits, f"it weighs {weighed} words and names {named}")
+    yield fits, f"it weighs {weighed} words and names {named}"
 
 
-def _check_numbers(numbers: Any) -> None:
-    _require((numbers.scale > 0).all(), "it divides a column by zero or less")
+def _check_numbers(numbers: Any) -> Checks:
+    yield (numbers.scale > 0).all(), "it divides a column by zero or less"
 
 
-def _check_encoder(encoder: Any) -> None:
+def _check_encoder(encoder: Any) -> Checks:
     numbers = encoder.matrix_columns + len(encoder.of_kind("number", "time"))
     encoded = encoder.numbers.fill.size if encoder.numbers else encoder.counts.idf.size if encoder.counts else 0
     fits = numbers == encoded and (encoder.numbers is None or encoder.counts is None)
-    _require(fits, f"it has {numbers} columns of numbers and encodes {encoded}")
+    yield fits, f"it has {numbers} columns of numbers and encodes {encoded}"
     exists = encoder.numbers is None or encoder.numbers.flagged.max(initial=-1) < numbers
-    _require(exists, "it flags a column that does not exist")
+    yield exists, "it flags a column that does not exist"
     texts = len(encoder.of_kind("text"))
     with_words = sum(bool(words.vocabulary) for words in encoder.words)
     fits = texts == with_words == len(encoder.words)
-    _require(fits, f"it has {texts} column(s) of text and words for {with_words}")
+    yield fits, f"it has {texts} column(s) of text and words for {with_words}"
     fits = encoder.image_shape is None or math.prod(encoder.image_shape) == encoder.matrix_columns
-    _require(fits, f"its images do not have {encoder.matrix_columns} pixels")
+    yield fits, f"its images do not have {encoder.matrix_columns} pixels"
     unique = len({column.name for column in encoder.columns}) == len(encoder.columns)
-    _require(unique, "two of its columns have the same name")
+    yield unique, "two of its columns have the same name"
 
 
-def _check_table_model(model: Any) -> None:
-    _check_follows(model.encoder.n_points_columns, int(model.classifier.n_features_in_), "its classifier")
-    _require(model.classifier.classifier is None, "its classifier has no probabilities")
-    _require(isinstance(model.about, dict), "its 'about' is not a JSON object")
+def _check_table_model(model: Any) -> Checks:
+    yield _follows(model.encoder.n_points_columns, int(model.classifier.n_features_in_), "its classifier")
+    yield model.classifier.classifier is None, "its classifier has no probabilities"
+    yield isinstance(model.about, dict), "its 'about' is not a JSON object"
 
 
 # --- The table --------------------------------------------------------------------------------------------------------
@@ -234,7 +225,7 @@ def _linear(module: str, retired: tuple[str, ...] = (), **more: FieldType) -> Sc
     return Schema(module, fields, retired=retired, check=_check_linear, rows=random_rows)
 
 
-def _data(module: str, check: Any = None, **fields: FieldType) -> Schema:
+def _data(module: str, check: Callable[[Any], Checks] | None = None, **fields: FieldType) -> Schema:
     return Schema(module, fields, constructed=True, check=check)
 
 

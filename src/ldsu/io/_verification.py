@@ -6,13 +6,14 @@ rows and outputs are its "probe".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from ldsu._utils.arrays import ignoring_warnings, one_openmp_thread
-from ldsu.io._fields import JSON, Array, Either, Place, Reader, Sparse, Writer
+from ldsu.io._fields import JSON, Array, Either, Place, Sparse, Writer
 from ldsu.io._objects import reject_build_errors, schema_of
 from ldsu.io.container import Invalid, safe_repr
 
@@ -66,19 +67,18 @@ def save_outputs(model: Any, writer: Writer) -> JSON:
     }
 
 
-def load_outputs(stored: JSON, reader: Reader) -> tuple[Any, dict[str, np.ndarray]] | None:
+def load_outputs(stored: JSON, place: Place) -> tuple[Any, dict[str, np.ndarray]] | None:
     """Check what `save_outputs` gave."""
     if stored is None:
         return None
     if not isinstance(stored, dict) or set(stored) != {"rows", "answers"} or not isinstance(stored["answers"], dict):
-        raise Place("the probe", reader).wrong(stored, "rows and answers")
-    place = Place("probe.rows", reader)
-    rows = _ROWS.load(stored["rows"], place)
+        raise place.wrong(stored, "rows and answers")
+    rows = _ROWS.load(stored["rows"], place.inside("rows"))
     n_rows = place.sizes["q"]
     if n_rows > MAX_ROWS:
         raise Invalid(f"is not a valid model: its probe has {n_rows} rows, where {MAX_ROWS} is the limit.")
     outputs = {
-        name: _OUTPUT.load(output, Place(f"probe.{safe_repr(name)}", reader, {"q": n_rows}))
+        name: _OUTPUT.load(output, replace(place.inside(safe_repr(name)), sizes={"q": n_rows}))
         for name, output in stored["answers"].items()
     }
     return rows, outputs

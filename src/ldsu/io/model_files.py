@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import PathLike
@@ -16,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import ldsu
-from ldsu.io._fields import JSON, Place, Reader, Writer, to_json
+from ldsu.io._fields import JSON, Place, Writer, to_json
 from ldsu.io._objects import load_object, reject_build_errors, save_object, schema_of
 from ldsu.io._verification import check_outputs, load_outputs, save_outputs
 from ldsu.io.container import (
@@ -123,12 +124,12 @@ def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "
 
     arrays_on(device)  # raises for an unavailable device
     record, arrays = read_container(path)
-    reader = Reader(arrays, device=device, describing=False)
+    place = Place("model", arrays, device)
     with reading_model(path):
         _check_record(record)
-        model, _ = load_object(record["model"], Place("model", reader))
-        expected = load_outputs(record["probe"], reader)
-        unused = sorted(set(arrays) - reader.used)
+        model, _ = load_object(record["model"], place)
+        expected = load_outputs(record["probe"], replace(place, path="probe"))
+        unused = sorted(set(arrays) - place.used)
         if unused:
             raise Invalid(f"is not a valid model: nothing in it uses array {unused[0]}.")
     if check and expected is not None:
@@ -159,7 +160,7 @@ def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
     header = read_header(path)
     with reading_model(path):
         _check_record(header.record)
-        tree, _ = load_object(header.record["model"], Place("model", Reader(header.entries, describing=True)))
+        tree, _ = load_object(header.record["model"], Place("model", header.entries))
         nearest = {name: _nearest(tree, f"{name}_") for name in ("classes", "n_features_in", "feature_names_in")}
     return {
         "file": str(path),
