@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import scipy
+import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -199,7 +201,7 @@ def _objects_in(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    packages = {"numpy": np.__version__, "scipy": scipy.__version__, "scikit-learn": sklearn.__version__}
     return {"ldsu": ldsu.__version__, "python": platform.python_version(), **packages}
 
 
