@@ -329,14 +329,11 @@ def transform(
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(model: Path, as_json: bool) -> None:
     """Show the training data of a model, how it reads columns, and the versions it was fitted with."""
-    from ldsu.io import describe_model
+    from ldsu.io import describe_model, reading_model
 
     described = describe_model(model)
     if described["class"] == "TableModel":
-        from ldsu.io.container import naming_file
-        from ldsu.io.schema import reject_build_errors
-
-        with naming_file(model), reject_build_errors():
+        with reading_model(model):
             described["about"]["columns"] = _decisions(described["model"]["fields"]["encoder"]["fields"])
     if as_json:
         click.echo(json.dumps(described))

@@ -1,11 +1,11 @@
 """Models as files: saved, loaded and described without running anything that a file says.
 
-container -> schema -> kinds -> records -> probe -> classes, which fills the table of schemas; files
+container -> _fields -> _objects -> _verification -> _schemas, which fills the table of schemas -> model_files
 """
 
-import ldsu.io.classes  # noqa: F401 - fills the table of schemas
+import ldsu.io._schemas  # noqa: F401 - fills the table of schemas
 from ldsu.io.container import ModelError, is_model, read_container, read_record, write_container
-from ldsu.io.model_files import describe_model, load_model, require_storable, save_model
+from ldsu.io.model_files import describe_model, load_model, reading_model, require_storable, save_model
 
 __all__ = [
     "ModelError",
@@ -14,6 +14,7 @@ __all__ = [
     "load_model",
     "read_container",
     "read_record",
+    "reading_model",
     "require_storable",
     "save_model",
     "write_container",

@@ -15,8 +15,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -25,16 +24,12 @@ from ldsu._utils.files import replacing
 from ldsu._utils.memory import require_memory
 
 # Format 1 stored each column of a table by itself; everything else is the same.
-FORMAT, READABLE = 2, (1, 2)
-DTYPES: dict[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "I64": np.dtype("<i8"),
-    "F32": np.dtype("<f4"),
-    "I32": np.dtype("<i4"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
+FORMAT, READABLE = 2, ("1", "2")
+CODES: dict[np.dtype[Any], str] = {
+    np.dtype(name): code
+    for code, name in {"F64": "<f8", "I64": "<i8", "F32": "<f4", "I32": "<i4", "U8": "u1", "BOOL": "?"}.items()
 }
-CODES = {dtype: code for code, dtype in DTYPES.items()}
+DTYPES = {code: dtype for dtype, code in CODES.items()}
 HEADER_BYTES = 2**26
 # Brackets, commas and colons of a header: each value parsed takes one, and up to 100 bytes of memory.
 HEADER_ITEMS = 10**6
@@ -44,22 +39,14 @@ MAX_EMPTY_LENGTH = 2**16
 MAX_BYTES = 2**60
 NAME = re.compile(r"\w{1,80}(\.\w{1,80}){0,40}", re.ASCII)
 VERSION = re.compile(r"[\w.+-]{1,30}", re.ASCII)
-AGAIN = "Copy or download it again."
 # How files begin that are taken for models by mistake.
 MAGIC_NUMBERS = {
-    b"\x80\x02": "a pickle, which can run any program",
-    b"\x80\x03": "a pickle, which can run any program",
-    b"\x80\x04": "a pickle or joblib file, which can run any program",
-    b"\x80\x05": "a pickle or joblib file, which can run any program",
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03"), "a pickle, which can run any program"),
+    **dict.fromkeys((b"\x80\x04", b"\x80\x05"), "a pickle or joblib file, which can run any program"),
     b"PK": "a zip or npz archive",
     b"\x93NUMPY": "a NumPy array",
     b"\x89HDF": "an HDF5 file",
-    b"\x1f\x8b": "a compressed file",
-    b"BZh": "a compressed file",
-    b"\xfd7zXZ": "a compressed file",
-    b"\x78\x01": "a compressed file",
-    b"\x78\x9c": "a compressed file",
-    b"\x78\xda": "a compressed file",
+    **dict.fromkeys((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x78\x01", b"\x78\x9c", b"\x78\xda"), "a compressed file"),
 }
 
 
@@ -71,35 +58,17 @@ class Invalid(Exception):
     """Why a file is invalid, as the rest of a sentence that begins with its name."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Where an array lies: type, shape, and its bytes among those after the header."""
 
-    code: str
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     start: int
     stop: int
 
 
-@dataclass(frozen=True)
-class Header:
-    """What a file says before its arrays.
-
-    Attributes
-    ----------
-    record : dict
-        Plain data.
-    text : str
-        The record as it is written, for the checksum.
-    checksum : str
-        SHA-256 of record and arrays.
-    entries : dict of str to Entry
-        The arrays.
-    start : int
-        Where their bytes begin.
-    size : int
-        Of the file.
-    """
+class Header(NamedTuple):
+    """What a file says before its arrays, which begin at byte `start`; `text` is the record as it is written."""
 
     record: dict[str, Any]
     text: str
@@ -122,13 +91,11 @@ def write_container(path: str | os.PathLike[str], record: dict[str, Any], arrays
     """
     text = json.dumps(record, allow_nan=False, separators=(",", ":"))
     plain = {name: _plain(name, array) for name, array in arrays.items()}
-    # Wide types first: every array begins at a multiple of its item size.
-    order = sorted(plain, key=lambda name: (-plain[name].itemsize, name))
     metadata = {"format": str(FORMAT), "ldsu": text, "sha256": _checksum(text, plain)}
     header: dict[str, Any] = {"__metadata__": metadata}
     at = 0
-    for name in order:
-        array = plain[name]
+    # Wide types first: every array begins at a multiple of its item size.
+    for name, array in sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])):
         offsets = [at, at + array.nbytes]
         header[name] = {"dtype": CODES[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
         at += array.nbytes
@@ -138,7 +105,7 @@ def write_container(path: str | os.PathLike[str], record: dict[str, Any], arrays
     with replacing(path, private=True) as file:
         file.write(len(encoded).to_bytes(8, "little"))
         file.write(encoded)
-        for name in order:
+        for name in list(header)[1:]:
             file.write(_bytes(plain[name]))
 
 
@@ -168,14 +135,13 @@ def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[s
     MemoryError
         If the arrays do not fit into memory.
     """
-    with _opened(path) as (file, size):
-        header = _read_header(file, size)
-        require_memory(
-            size - header.start, f"Reading {os.fspath(path)}", "Close other programs, or use a larger machine."
-        )
+    with _opened(path) as file:
+        header = _read_header(file)
+        needed = header.size - header.start
+        require_memory(needed, f"Reading {os.fspath(path)}", "Close other programs, or use a larger machine.")
         arrays = {name: _read_array(file, name, entry) for name, entry in header.entries.items()}
         if _checksum(header.text, arrays) != header.checksum:
-            raise Invalid(f"is damaged: its checksum does not match its contents. {AGAIN}")
+            raise _damaged("its checksum does not match its contents")
         return header.record, arrays
 
 
@@ -187,7 +153,7 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
 def is_model(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins with the record of a model."""
     try:
-        read_record(path)
+        read_header(path)
     except ModelError:
         return False
     return True
@@ -195,8 +161,8 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Read the record, and what the arrays are, without the arrays themselves."""
-    with _opened(path) as (file, size):
-        return _read_header(file, size)
+    with _opened(path) as file:
+        return _read_header(file)
 
 
 @contextmanager
@@ -208,7 +174,7 @@ def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ModelError(f"{os.fspath(path)} {error}") from None
 
 
-def safe_repr(value: Any) -> str:
+def safe_repr(value: object) -> str:
     """A value from a file as part of a message: ASCII, on one line, and short."""
     if isinstance(value, str):
         value = value[:60]
@@ -226,8 +192,16 @@ def error_text(error: Exception) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-def parse_json(text: str) -> Any:
-    """Plain data from JSON without names given twice, NaN or infinity. A ValueError says what was found."""
+def _damaged(text: str) -> Invalid:
+    return Invalid(f"is damaged: {text}. Copy or download it again.")
+
+
+def _foreign(text: str) -> Invalid:
+    return Invalid(f"is not an ldsu model: {text}.")
+
+
+def _parse_json(text: str | bytes, what: str) -> Any:
+    """Plain data from JSON without names given twice, NaN or infinity."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
@@ -235,69 +209,63 @@ def parse_json(text: str) -> Any:
             raise ValueError("a name occurs twice")
         return table
 
-    def refused(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not a number")
-
     def finite(digits: str) -> float:
         number = float(digits)
         if not math.isfinite(number):
-            raise ValueError("a number is too large")
+            raise ValueError(f"{digits} is not a finite number")
         return number
 
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refused, parse_float=finite)
+        text = text if isinstance(text, str) else text.decode("ascii")
+        return json.loads(text, object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise _damaged(f"its {what} cannot be read (it is nested too deeply)") from None
+    except ValueError as error:
+        raise _damaged(f"its {what} cannot be read ({error_text(error)})") from None
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a plain file for reading, and give its size."""
+def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a plain file for reading."""
     with naming_file(path):
         try:
-            kind = os.stat(path).st_mode
-            if not stat.S_ISREG(kind):  # a pipe would wait for ever
-                what = "a folder" if stat.S_ISDIR(kind) else "not a plain file"
-                raise Invalid(f"is not an ldsu model: it is {what}.")
+            mode = os.stat(path).st_mode
+            if not stat.S_ISREG(mode):  # a pipe would wait for ever
+                raise _foreign(f"it is {'a folder' if stat.S_ISDIR(mode) else 'not a plain file'}")
             with open(path, "rb") as file:
-                yield file, os.fstat(file.fileno()).st_size
+                yield file
         except FileNotFoundError:
             raise Invalid("does not exist. Check its name and folder.") from None
         except OSError as error:
             raise Invalid(f"cannot be read: {error.strerror or 'the system refuses'}.") from None
 
 
-def _read_header(file: BinaryIO, size: int) -> Header:
+def _read_header(file: BinaryIO) -> Header:
+    size = os.fstat(file.fileno()).st_size
     beginning = file.read(64)
     other = _other_format(beginning)
     if other:
-        raise Invalid(f"is not an ldsu model: it is {other}. Models are written by ldsu.save_model.")
+        raise _foreign(f"it is {other}. Models are written by ldsu.save_model")
     length = int.from_bytes(beginning[:8], "little")
     if length > HEADER_BYTES:
-        raise Invalid(f"is not an ldsu model: its header would be {length:,} bytes long.")
+        raise _foreign(f"its header would be {length:,} bytes long")
     if 8 + length > size:
-        raise Invalid(f"is damaged: it ends after {size:,} bytes, within its header of {length:,}. {AGAIN}")
+        raise _damaged(f"it ends after {size:,} bytes, within its header of {length:,}")
     file.seek(8)
     encoded = file.read(length)
     if _items(encoded) > HEADER_ITEMS:
-        raise Invalid(f"is not an ldsu model: its header has more than {HEADER_ITEMS:,} items.")
-    try:
-        header = parse_json(encoded.decode("ascii"))
-    except ValueError as error:
-        raise Invalid(f"is damaged: its header cannot be read ({error_text(error)}). {AGAIN}") from None
+        raise _foreign(f"its header has more than {HEADER_ITEMS:,} items")
+    header = _parse_json(encoded, "header")
     del encoded
     metadata: Any = header.pop("__metadata__", None) if isinstance(header, dict) else None
     text = metadata.get("ldsu") if isinstance(metadata, dict) else None
     if not isinstance(text, str):
-        raise Invalid("is not an ldsu model: its header is another program's. Models are written by ldsu.save_model.")
-    try:
-        record = parse_json(text)
-    except ValueError as error:
-        raise Invalid(f"is damaged: its record cannot be read ({error_text(error)}). {AGAIN}") from None
+        raise _foreign("its header is another program's. Models are written by ldsu.save_model")
+    record = _parse_json(text, "record")
     _check_format(metadata.get("format"), record)
     checksum = metadata.get("sha256")
     if not isinstance(record, dict) or not isinstance(checksum, str) or len(metadata) != 3:
-        raise Invalid(f"is damaged: its record or its checksum is missing. {AGAIN}")
+        raise _damaged("its record or its checksum is missing")
     return Header(record, text, checksum, _entries(header, size - 8 - length), 8 + length, size)
 
 
@@ -311,86 +279,74 @@ def _other_format(beginning: bytes) -> str | None:
             return what
     if beginning[8:9] == b"{":
         return None
-    try:
-        printable = beginning[:60].decode("utf-8", "strict").replace("\n", " ").replace("\r", " ").replace("\t", " ")
-    except UnicodeDecodeError:
-        printable = "\0"
+    printable = re.sub(r"[\n\r\t]", " ", beginning[:60].decode("utf-8", "surrogateescape"))
     return "a text file" if printable.isprintable() else "a file of another kind, or only the beginning of one"
 
 
 def _check_format(written: Any, record: Any) -> None:
-    if written in map(str, READABLE):
+    if written in READABLE:
         return
     if not isinstance(written, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", written):
-        raise Invalid(f"is damaged: its format {safe_repr(written)} is invalid. {AGAIN}")
+        raise _damaged(f"its format {safe_repr(written)} is invalid")
     versions = record.get("versions") if isinstance(record, dict) else None
     version = versions.get("ldsu") if isinstance(versions, dict) else None
     known = isinstance(version, str) and VERSION.fullmatch(version)
     raise Invalid(
         f"was written by {f'ldsu {version}' if known else 'another ldsu'} (model format {written}); this is ldsu "
-        f"{ldsu.__version__}, which reads formats {' and '.join(map(str, READABLE))}. Update with: pip install -U ldsu"
+        f"{ldsu.__version__}, which reads formats {' and '.join(READABLE)}. Update with: pip install -U ldsu"
     )
 
 
 def _entries(header: dict[str, Any], available: int) -> dict[str, Entry]:
     """The arrays of a header, in the order of their bytes, which fill what there is without gap or overlap."""
-    entries = sorted(((name, _entry(name, description)) for name, description in header.items()), key=_by_offset)
+    found = {name: _entry(name, description) for name, description in header.items()}
+    entries = dict(sorted(found.items(), key=lambda item: item[1][2:]))
     at = 0
-    for name, entry in entries:
+    for name, entry in entries.items():
         if entry.start != at:
-            raise Invalid(f"is damaged: array {name} begins at byte {safe_repr(entry.start)}, not at {at:,}. {AGAIN}")
+            raise _damaged(f"array {name} begins at byte {safe_repr(entry.start)}, not at {at:,}")
         at = entry.stop
     if at != available:
-        raise Invalid(f"is damaged: its arrays take {safe_repr(at)} bytes, but it has {available:,} for them. {AGAIN}")
-    for name, entry in entries:
+        raise _damaged(f"its arrays take {safe_repr(at)} bytes, but it has {available:,} for them")
+    for name, entry in entries.items():
         # Only an array without elements can: its length would be believed, and other arrays made as long.
         if max(entry.shape, default=0) > max(available, MAX_EMPTY_LENGTH):
-            raise Invalid(f"is damaged: array {name} has no elements in shape {safe_repr(str(entry.shape))}. {AGAIN}")
-    return dict(entries)
-
-
-def _by_offset(item: tuple[str, Entry]) -> tuple[int, int]:
-    return item[1].start, item[1].stop
+            raise _damaged(f"array {name} has no elements in shape {safe_repr(str(entry.shape))}")
+    return entries
 
 
 def _entry(name: str, description: Any) -> Entry:
     if not NAME.fullmatch(name):
-        raise Invalid(f"is not an ldsu model: {safe_repr(name)} is not a valid array name.")
+        raise _foreign(f"{safe_repr(name)} is not a valid array name")
     if not isinstance(description, dict) or set(description) != {"dtype", "shape", "data_offsets"}:
-        raise Invalid(f"is damaged: array {name} is not described by dtype, shape and data_offsets. {AGAIN}")
+        raise _damaged(f"array {name} is not described by dtype, shape and data_offsets")
     code, shape, offsets = description["dtype"], description["shape"], description["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        raise Invalid(f"is not an ldsu model: array {name} is of type {safe_repr(code)}, not of {', '.join(DTYPES)}.")
-    if (
-        not _nonnegative_integers(shape)
-        or len(shape) > MAX_DIMENSIONS
-        or not _nonnegative_integers(offsets)
-        or len(offsets) != 2
-    ):
-        raise Invalid(f"is damaged: array {name} has a shape or a place that is not whole numbers from 0. {AGAIN}")
+        raise _foreign(f"array {name} is of type {safe_repr(code)}, not of {', '.join(DTYPES)}")
+    dtype = DTYPES[code]
+    numbers = all(
+        isinstance(values, list) and all(type(value) is int and 0 <= value <= MAX_BYTES for value in values)
+        for values in (shape, offsets)
+    )
+    if not numbers or len(shape) > MAX_DIMENSIONS or len(offsets) != 2:
+        raise _damaged(f"array {name} has a shape or a place that is not whole numbers from 0")
     # The product of what is not 0: NumPy refuses (0, 2**62) too.
-    if math.prod(length or 1 for length in shape) * DTYPES[code].itemsize > MAX_BYTES:
-        raise Invalid(f"is damaged: array {name} would take more bytes than any file has. {AGAIN}")
-    bytes_needed = math.prod(shape) * DTYPES[code].itemsize
-    if offsets[1] - offsets[0] != bytes_needed:
-        raise Invalid(
-            f"is damaged: array {name} of shape {safe_repr(str(tuple(shape)))} takes {bytes_needed:,} bytes. {AGAIN}"
-        )
-    return Entry(code, tuple(shape), offsets[0], offsets[1])
-
-
-def _nonnegative_integers(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and 0 <= value <= MAX_BYTES for value in values)
+    if math.prod(length or 1 for length in shape) * dtype.itemsize > MAX_BYTES:
+        raise _damaged(f"array {name} would take more bytes than any file has")
+    needed = math.prod(shape) * dtype.itemsize
+    if offsets[1] - offsets[0] != needed:
+        raise _damaged(f"array {name} of shape {safe_repr(str(tuple(shape)))} takes {needed:,} bytes")
+    return Entry(dtype, tuple(shape), *offsets)
 
 
 def _read_array(file: BinaryIO, name: str, entry: Entry) -> np.ndarray:
-    array = np.empty(entry.shape, dtype=DTYPES[entry.code])
+    array = np.empty(entry.shape, dtype=entry.dtype)
     # Truth values are read as bytes: NumPy takes any byte for one, and only 0 and 1 for a sound one.
-    target = array.view(np.uint8) if entry.code == "BOOL" else array
+    target = array.view(np.uint8) if entry.dtype == bool else array
     if file.readinto(_bytes(target)) != array.nbytes:  # type: ignore[attr-defined]
-        raise Invalid(f"is damaged: it ends within array {name}. {AGAIN}")
-    if entry.code == "BOOL" and target.max(initial=0) > 1:
-        raise Invalid(f"is damaged: array {name} holds truth values that are neither 0 nor 1. {AGAIN}")
+        raise _damaged(f"it ends within array {name}")
+    if entry.dtype == bool and target.max(initial=0) > 1:
+        raise _damaged(f"array {name} holds truth values that are neither 0 nor 1")
     return array
 
 
@@ -411,8 +367,7 @@ def _bytes(array: np.ndarray) -> memoryview:
 def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of the record and, by name, of every array's name, type, shape and bytes."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
-    for name in sorted(arrays):
-        array = arrays[name]
+    for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, CODES[array.dtype], array.shape]).encode("ascii"))
         digest.update(_bytes(array))
     return digest.hexdigest()

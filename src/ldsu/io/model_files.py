@@ -6,15 +6,24 @@ import json
 import platform
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
+import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 import ldsu
+from ldsu.io._fields import JSON, Place, Writer, to_json
+from ldsu.io._objects import load_object, reject_build_errors, save_object, schema_of
+from ldsu.io._verification import check_outputs, load_outputs, save_outputs
 from ldsu.io.container import (
+    CODES,
     VERSION,
     Invalid,
     naming_file,
@@ -24,13 +33,14 @@ from ldsu.io.container import (
     safe_repr,
     write_container,
 )
-from ldsu.io.kinds import to_json
-from ldsu.io.probe import find_changed_output, load_probe, save_probe
-from ldsu.io.records import describe_record, deserialize, serialize
-from ldsu.io.schema import JSON, Reader, Writer, reject_build_errors, schema_of
+
+if TYPE_CHECKING:
+    from ldsu.tables.model import TableModel
 
 
-def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] | None = None) -> None:
+def save_model(
+    model: BaseEstimator | TableModel, path: str | PathLike[str], *, about: dict[str, JSON] | None = None
+) -> None:
     """Save a fitted model to a file of numbers and strings, without code.
 
     The file also contains package versions and a probe: a few rows with their features, by which `load_model` detects a
@@ -66,19 +76,20 @@ def save_model(model: Any, path: str | PathLike[str], *, about: dict[str, JSON] 
     if hasattr(model, "to_local"):  # one that lies on a cluster
         model = model.to_local()
     schema_of(model, "The model")
-    _check_fitted(model)
+    if isinstance(model, BaseEstimator):
+        check_is_fitted(model)
     writer = Writer()
     record = {
         "versions": _versions(),
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
         "about": to_json(about or {}, "about"),
-        "model": serialize(model, "model", writer),
-        "probe": save_probe(model, writer),
+        "model": save_object(model, "model", writer),
+        "probe": save_outputs(model, writer),
     }
     write_container(path, record, writer.arrays)
 
 
-def require_storable(part: Any) -> None:
+def require_storable(part: object) -> None:
     """Raise the ValueError of `save_model` for a part of a model whose names and texts are too many for a file.
 
     Parameters
@@ -86,11 +97,11 @@ def require_storable(part: Any) -> None:
     part : object
         Of a class that model files know, such as `ldsu.tables.encoder.TableEncoder`.
     """
-    text = json.dumps(serialize(part, "model", Writer()), separators=(",", ":"))
+    text = json.dumps(save_object(part, "model", Writer()), separators=(",", ":"))
     require_header(json.dumps(text).encode("ascii"))  # a record is a text within the header
 
 
-def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "cpu") -> Any:
+def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "cpu") -> BaseEstimator | TableModel:
     """Load a model saved by `save_model`. No code in the file is run, and all contents are validated.
 
     Parameters
@@ -115,18 +126,25 @@ def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "
 
     arrays_on(device)  # raises for an unavailable device
     record, arrays = read_container(path)
-    with naming_file(path), reject_build_errors():
-        reader = Reader(arrays, device)
+    place = Place("model", arrays, device)
+    with reading_model(path):
         _check_record(record)
-        model, _ = deserialize(record["model"], "model", reader)
-        probe = load_probe(record["probe"], reader)
-        unused = sorted(set(arrays) - reader.used)
+        model, _ = load_object(record["model"], place)
+        expected = load_outputs(record["probe"], replace(place, path="probe"))
+        unused = sorted(set(arrays) - place.used)
         if unused:
             raise Invalid(f"is not a valid model: nothing in it uses array {unused[0]}.")
-    if check and probe is not None:
+    if check and expected is not None:
         with naming_file(path):
-            _check_answers(model, probe, record["versions"])
+            check_outputs(model, *expected, _listed(record["versions"]), _listed(_versions()))
     return model
+
+
+@contextmanager
+def reading_model(path: str | PathLike[str]) -> Iterator[None]:
+    """Turn errors that come of the contents of a file into a `ModelError` that names it."""
+    with naming_file(path), reject_build_errors():
+        yield
 
 
 def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
@@ -142,59 +160,53 @@ def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
         - "arrays": for each its "dtype", "shape" and "bytes".
     """
     header = read_header(path)
-    with naming_file(path), reject_build_errors():
+    with reading_model(path):
         _check_record(header.record)
-        tree = describe_record(header.record["model"], "model", header.entries)
+        tree, _ = load_object(header.record["model"], Place("model", header.entries))
+        nearest = {name: _nearest(tree, f"{name}_") for name in ("classes", "n_features_in", "feature_names_in")}
     return {
         "file": str(path),
         "bytes": header.size,
-        "saved": header.record["saved"],
-        "versions": header.record["versions"],
-        "about": header.record["about"],
-        "class": tree["class"],
-        "parameters": tree["parameters"],
-        "changed": tree["changed"],
-        "classes": _first(tree, "classes_"),
-        "n_features_in": _first(tree, "n_features_in_"),
-        "feature_names": _first(tree, "feature_names_in_"),
+        **{key: header.record[key] for key in ("saved", "versions", "about")},
+        **{key: tree[key] for key in ("class", "parameters", "changed")},
+        "classes": nearest["classes"],
+        "n_features_in": nearest["n_features_in"],
+        "feature_names": nearest["feature_names_in"],
         "model": tree,
         "arrays": {
-            name: {"dtype": entry.code, "shape": list(entry.shape), "bytes": entry.stop - entry.start}
+            name: {"dtype": CODES[entry.dtype], "shape": list(entry.shape), "bytes": entry.stop - entry.start}
             for name, entry in sorted(header.entries.items())
         },
     }
 
 
-def _first(tree: Any, name: str) -> Any:
-    """The value of a field of this name, nearest to the top."""
+def _nearest(tree: dict[str, Any], name: str) -> Any:
+    """The value of a field of this name, nearest to the top of a description."""
     level = [tree]
     while level:
-        for record in level:
-            if name in record["fields"]:
-                return record["fields"][name]
-        level = [inner for record in level for inner in _inner_records(record["fields"])]
+        for part in level:
+            if name in part["fields"]:
+                return part["fields"][name]
+        level = [inner for part in level for of in part["fields"].values() for inner in _objects_in(of)]
     return None
 
 
-def _inner_records(fields: Any) -> Iterator[dict[str, Any]]:
-    for value in fields.values() if isinstance(fields, dict) else fields if isinstance(fields, list) else ():
-        if isinstance(value, dict) and set(value) == {"class", "parameters", "changed", "fields"}:
-            yield value
-        elif isinstance(value, (dict, list)):
-            yield from _inner_records(value)
+def _objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """The uppermost descriptions of objects within a value."""
+    if isinstance(value, dict) and set(value) == {"class", "parameters", "changed", "fields"}:
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _objects_in(part)
 
 
 def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    packages = {"numpy": np.__version__, "scipy": scipy.__version__, "scikit-learn": sklearn.__version__}
     return {"ldsu": ldsu.__version__, "python": platform.python_version(), **packages}
 
 
-def _check_fitted(model: Any) -> None:
-    from sklearn.base import BaseEstimator
-    from sklearn.utils.validation import check_is_fitted
-
-    if isinstance(model, BaseEstimator):
-        check_is_fitted(model)
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def _check_record(record: dict[str, Any]) -> None:
@@ -211,17 +223,3 @@ def _check_record(record: dict[str, Any]) -> None:
         raise Invalid("is not a valid model: its versions or its date are invalid.")
     if not isinstance(record["about"], dict):
         raise Invalid("is not a valid model: its 'about' is not a JSON object.")
-
-
-def _check_answers(model: Any, probe: tuple[Any, dict[str, np.ndarray]], versions: dict[str, str]) -> None:
-    found = find_changed_output(model, probe)
-    if found is not None:
-        name, difference = found
-        saved_with, loaded_with = (
-            ", ".join(f"{key} {number}" for key, number in of.items()) for of in (versions, _versions())
-        )
-        raise Invalid(
-            f"gives different {safe_repr(name).strip(chr(39))} than when it was saved (by {difference:.0e}): it was "
-            f"saved with {saved_with[:110]}; loaded with {loaded_with}. Install those versions, or load it with "
-            "check=False."
-        )

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -26,6 +29,9 @@ from ldsu.kernels import Kernel, column_means, dense, shifted
 from ldsu.methods import METHODS, EnFS
 from ldsu.solvers import KernelExpansion, LocalExpansion
 
+if TYPE_CHECKING:
+    import onnx
+
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 # A file of one piece; protobuf knows no larger message.
 MAX_BYTES = 2**31 - 2**20
@@ -35,7 +41,7 @@ SHORTEST = 10 * float(np.finfo(np.float64).eps)
 ROUNDING = 1e-9
 
 
-def to_onnx(model: Any, *, outputs: Iterable[str] | None = None) -> Any:
+def to_onnx(model: BaseEstimator, *, outputs: Iterable[str] | None = None) -> onnx.ModelProto:
     """Write a fitted model as an ONNX graph.
 
     Its input is "X", doubles of shape (n, d). Its outputs, as far as the model has them:
@@ -73,7 +79,7 @@ def to_onnx(model: Any, *, outputs: Iterable[str] | None = None) -> Any:
     return graph.finish({name: found[name] for name in wanted}, metadata(model))
 
 
-def export_onnx(model: Any, path: str | os.PathLike[str], *, outputs: Iterable[str] | None = None) -> None:
+def export_onnx(model: BaseEstimator, path: str | os.PathLike[str], *, outputs: Iterable[str] | None = None) -> None:
     """Write a fitted model to an ONNX file, whole or not at all; see `to_onnx` for what can be."""
     contents = to_onnx(model, outputs=outputs).SerializeToString()
     with replacing(path, private=True) as file:  # it contains training rows
@@ -88,25 +94,25 @@ class Graph:
 
         graph = Graph()
         x = graph.input("X", np.float64, (None, 2))
-        y = graph.add("MatMul", [x, graph.constant(np.eye(2))])
+        y = graph.add("MatMul", [x, np.eye(2)])
         model = graph.finish({"Y": y})
     """
 
     def __init__(self) -> None:
         self.onnx = import_onnx()
-        self._inputs: list[Any] = []
-        self._constants: dict[tuple[Any, ...], str] = {}
-        self._initializers: list[Any] = []
-        self._nodes: list[Any] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._constants: dict[tuple[object, ...], str] = {}
+        self._initializers: list[onnx.TensorProto] = []
+        self._nodes: list[onnx.NodeProto] = []
         self._bytes = 0
         self._count = 0
 
-    def input(self, name: str, dtype: Any, shape: Sequence[int | str | None]) -> str:
+    def input(self, name: str, dtype: DTypeLike, shape: Sequence[int | str | None]) -> str:
         """Add an input. `dtype` is NumPy's, `str` for texts; None is a length that is not known, that of the batch."""
-        self._inputs.append(self.onnx.helper.make_tensor_value_info(name, self._type(dtype), _lengths(shape)))
+        self._inputs.append(self._value(name, dtype, shape))
         return name
 
-    def constant(self, array: Any) -> str:
+    def constant(self, array: ArrayLike) -> str:
         """Add an array, or a text, that the graph carries; the same one is carried once."""
         array = np.asarray(array)
         texts = array.dtype.kind in "UO"
@@ -119,71 +125,62 @@ class Graph:
                     f"The model's arrays take more than {MAX_BYTES / 2**30:.0f} GiB, which an ONNX file cannot hold. "
                     "Fit on fewer rows, or save it with ldsu.save_model."
                 )
-            name = self._new("constant")
+            self._constants[key] = name = self._new("constant")
             if texts:
                 values = [str(text).encode("utf-8") for text in array.ravel()]
                 tensor = self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, array.shape, values)
             else:
                 tensor = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
             self._initializers.append(tensor)
-            self._constants[key] = name
         return self._constants[key]
 
-    def number(self, value: float) -> str:
-        """Add a number for arithmetic with doubles. As a factor beside a matrix product, see `divided`."""
-        return self.constant(np.float64(value))
+    def add(self, op: str, inputs: Sequence[str | ArrayLike], *, domain: str = "", **attributes: object) -> str:
+        """Add an operator; gives the name of its output. A text among the inputs names a value, the rest is constant.
 
-    def divided(self, x: str, by: np.ndarray) -> str:
+        As a factor beside a matrix product, see `divided`.
+        """
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        output = self._new(op)
+        self._nodes.append(self.onnx.helper.make_node(op, names, [output], domain=domain, **attributes))
+        return output
+
+    def divided(self, x: str, by: ArrayLike) -> str:
         """Divide the columns of doubles x (n, m) by numbers (m,).
 
         onnxruntime merges a single number that the result of a matrix product, or what goes into one, is multiplied or
         divided by into that product, rounded to single precision. So there is never a single one.
         """
         by = np.asarray(by, dtype=np.float64)
-        if by.size == 1:
-            return str(self.add("MatMul", [x, self.constant(1 / by.reshape(1, 1))]))
-        return str(self.add("Div", [x, self.constant(by)]))
+        return self.add("MatMul", [x, 1 / by.reshape(1, 1)]) if by.size == 1 else self.add("Div", [x, by])
 
-    def add(self, op: str, inputs: Sequence[str], *, domain: str = "", **attributes: Any) -> Any:
-        """Add an operator; gives the name of its output."""
-        name = self._new(op)
-        self._nodes.append(self.onnx.helper.make_node(op, list(inputs), [name], domain=domain, **attributes))
-        return name
-
-    def cast(self, x: str, dtype: Any) -> str:
+    def cast(self, x: str, dtype: DTypeLike) -> str:
         """Values as another type of NumPy's."""
-        return str(self.add("Cast", [x], to=self._type(dtype)))
+        return self.add("Cast", [x], to=self._type(dtype))
 
-    def body(self, inputs: Mapping[str, Any], build: Callable[..., Sequence[str]], dtype: Any = np.float64) -> Any:
-        """A graph for the body of a loop: `build` is called with its inputs' names and gives its outputs'.
+    def body(
+        self,
+        inputs: Mapping[str, Sequence[int | str | None]],
+        build: Callable[..., Sequence[str]],
+        dtype: DTypeLike = np.float64,
+    ) -> onnx.GraphProto:
+        """A graph for the body of a loop with these inputs and their shapes, all of one type.
 
-        Parameters
-        ----------
-        inputs : mapping of str to shape
-        build : callable
-            It adds to this graph as usual; what it adds is the body's. Constants stay outside, where the body sees
-            them.
-        dtype : type
-            Of inputs and outputs.
+        `build` is called with their names and gives those of the outputs. It adds to this graph as usual; what it adds
+        is the body's. Constants stay outside, where the body sees them.
         """
         outside, self._nodes = self._nodes, []
         names = {self._new(name): shape for name, shape in inputs.items()}
-        results = build(*names)
         # An output of a body must be a value of its own.
-        results = [self.add("Identity", [name]) for name in results]
+        results = [self.add("Identity", [name]) for name in build(*names)]
         inner, self._nodes = self._nodes, outside
-        make = self.onnx.helper.make_tensor_value_info
-        kind = self._type(dtype)
-        given = [make(name, kind, _lengths(shape)) for name, shape in names.items()]
-        return self.onnx.helper.make_graph(
-            inner, self._new("body"), given, [make(name, kind, None) for name in results]
-        )
+        given = [self._value(name, dtype, shape) for name, shape in names.items()]
+        found = [self._value(name, dtype, None) for name in results]
+        return self.onnx.helper.make_graph(inner, self._new("body"), given, found)
 
-    def finish(self, outputs: Mapping[str, str], metadata: Mapping[str, str] | None = None) -> Any:
+    def finish(self, outputs: Mapping[str, str], metadata: Mapping[str, str] | None = None) -> onnx.ModelProto:
         """Close the graph: outputs by the names they shall have, from the names of their values."""
         helper = self.onnx.helper
-        for name, value in outputs.items():
-            self._nodes.append(helper.make_node("Identity", [value], [name]))
+        self._nodes += [helper.make_node("Identity", [value], [name]) for name, value in outputs.items()]
         results = [self.onnx.ValueInfoProto(name=name) for name in outputs]
         graph = helper.make_graph(self._nodes, "ldsu", self._inputs, results, self._initializers)
         model = helper.make_model(
@@ -203,24 +200,20 @@ class Graph:
         self._count += 1
         return f"{what}_{self._count}"
 
-    def _type(self, dtype: Any) -> int:
+    def _value(self, name: str, dtype: DTypeLike, shape: Sequence[int | str | None] | None) -> onnx.ValueInfoProto:
+        lengths = None if shape is None else ["n" if length is None else length for length in shape]
+        return self.onnx.helper.make_tensor_value_info(name, self._type(dtype), lengths)
+
+    def _type(self, dtype: DTypeLike) -> int:
         if dtype is str:
             return int(self.onnx.TensorProto.STRING)
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _lengths(shape: Sequence[int | str | None]) -> list[int | str | None]:
-    return ["n" if length is None else length for length in shape]
-
-
-def import_onnx() -> Any:
+def import_onnx() -> ModuleType:
     """The package onnx, or an `ImportError` that says how to install it."""
     try:
         import onnx
-        import onnx.checker
-        import onnx.helper
-        import onnx.numpy_helper
-        import onnx.shape_inference
     except ImportError as error:
         raise ImportError(
             "An ONNX file is written with the package onnx, which is not installed. Install it with: "
@@ -229,23 +222,19 @@ def import_onnx() -> Any:
     return onnx
 
 
-def metadata(model: Any) -> dict[str, str]:
+def metadata(model: BaseEstimator) -> dict[str, str]:
     """What an ONNX file says of its model: class, version, classes and names of columns, the last two as JSON."""
     classes = getattr(model, "classes_", None)
     names = getattr(model, "feature_names_in_", None)
     said = {"model": type(model).__name__, "ldsu": ldsu.__version__}
-    if classes is not None and not _is_transformer(model):
+    if classes is not None and hasattr(model, "predict"):
         said["classes"] = json.dumps(_onnx_labels(classes).tolist())
     if names is not None:
         said["feature_names"] = json.dumps([str(name) for name in names])
     return said
 
 
-def _is_transformer(model: Any) -> bool:
-    return not hasattr(model, "predict")
-
-
-def graph_outputs(graph: Graph, model: Any, x: str) -> dict[str, str]:
+def graph_outputs(graph: Graph, model: BaseEstimator, x: str) -> dict[str, str]:
     """Add a model to a graph; `x` names its samples, doubles (n, d). Gives the names of its outputs, see `to_onnx`."""
     if isinstance(model, Pipeline):
         outputs = {"features": x}
@@ -266,8 +255,7 @@ def graph_outputs(graph: Graph, model: Any, x: str) -> dict[str, str]:
     if isinstance(model, (StandardScaler, BlockScaler)):
         return {"features": _scaled(graph, model, x)}
     if isinstance(model, EnFS):
-        kept = np.flatnonzero(model.get_support())
-        return {"features": graph.add("Gather", [x, graph.constant(kept)], axis=1)}
+        return {"features": graph.add("Gather", [x, np.flatnonzero(model.get_support())], axis=1)}
     if type(model) in METHODS.values():
         return {"features": _features(graph, model, x)}
     raise ValueError(
@@ -296,9 +284,9 @@ def _features(graph: Graph, model: Any, x: str) -> str:
         require_memory(3 * 8 * rows * columns, what, "Fit on fewer rows.")
         origin = column_means(points.astype(np.float64))  # None of sparse points, as the kernel has it
     K = _kernel(graph, expansion.kernel, x, points, origin)
-    features = graph.add("MatMul", [K, graph.constant(expansion.coefficients.astype(np.float64))])
+    features = graph.add("MatMul", [K, expansion.coefficients.astype(np.float64)])
     offset = np.asarray(expansion.offset, dtype=np.float64)
-    return str(graph.add("Sub", [features, graph.constant(offset)]) if offset.any() else features)
+    return graph.add("Sub", [features, offset]) if offset.any() else features
 
 
 def _kernel(graph: Graph, kernel: Kernel, x: str, points: Any, origin: np.ndarray | None) -> str:
@@ -310,63 +298,58 @@ def _kernel(graph: Graph, kernel: Kernel, x: str, points: Any, origin: np.ndarra
     P = dense(points).astype(np.float64)
     gamma = kernel.gamma or 0.0
     if kernel.name == "chi2":
-        return str(graph.add("Exp", [graph.add("Mul", [_chi2(graph, x, P), graph.number(-gamma)])]))
+        return graph.add("Exp", [graph.add("Mul", [_chi2(graph, x, P), -gamma])])
     if kernel.name == "cosine":
         norms = _row_norms(graph, x)
-        short = graph.add("Less", [norms, graph.number(SHORTEST)])
-        x = graph.add("Div", [x, graph.add("Where", [short, graph.number(1.0), norms])])
+        short = graph.add("Less", [norms, SHORTEST])
+        x = graph.add("Div", [x, graph.add("Where", [short, 1.0, norms])])
         lengths = np.sqrt(np.einsum("ij,ij->i", P, P))[:, None]
         P = P / np.where(lengths < SHORTEST, 1.0, lengths)
     if kernel.name == "rbf":
         P = shifted(P, origin)
-        x = x if origin is None else graph.add("Sub", [x, graph.constant(origin)])
+        x = x if origin is None else graph.add("Sub", [x, origin])
     factor = {"rbf": -2.0, "poly": gamma}.get(kernel.name, 1.0)  # here, for the reason in Graph.divided
-    products = graph.add("MatMul", [x, graph.constant(np.ascontiguousarray(factor * P.T))])
+    products = graph.add("MatMul", [x, np.ascontiguousarray(factor * P.T)])
     if kernel.name == "rbf":
         squares = graph.add("ReduceSumSquare", [x], axes=[1], keepdims=1)
-        D2 = graph.add(
-            "Add", [graph.add("Add", [products, squares]), graph.constant(np.einsum("ij,ij->i", P, P)[None])]
-        )
-        D2 = graph.add("Max", [D2, graph.number(0.0)])
-        return str(graph.add("Exp", [graph.add("Mul", [D2, graph.number(-gamma)])]))
+        D2 = graph.add("Add", [graph.add("Add", [products, squares]), np.einsum("ij,ij->i", P, P)[None]])
+        D2 = graph.add("Max", [D2, 0.0])
+        return graph.add("Exp", [graph.add("Mul", [D2, -gamma])])
     if kernel.name == "poly":
-        raised = graph.add("Add", [products, graph.number(kernel.coef0)])
-        return str(graph.add("Pow", [raised, graph.number(kernel.degree)]))
-    return str(products)
+        return graph.add("Pow", [graph.add("Add", [products, float(kernel.coef0)]), float(kernel.degree)])
+    return products
 
 
 def _chi2(graph: Graph, x: str, P: np.ndarray) -> str:
     """``sum_j (x_j - p_j)^2 / (x_j + p_j)`` (n, b), a column at a time: no array of n x b x d is ever there."""
     columns = graph.add("Transpose", [x], perm=[1, 0])  # (d, n)
-    first = graph.add("Slice", [x, *(graph.constant(np.array([place])) for place in (0, 1, 1))])  # (n, 1)
-    nothing = graph.constant(np.zeros((1, P.shape[0])))
-    total = graph.add("Mul", [first, nothing])  # (n, b) of zeros
+    first = graph.add("Slice", [x, *(np.array([place]) for place in (0, 1, 1))])  # (n, 1)
+    total = graph.add("Mul", [first, np.zeros((1, P.shape[0]))])  # (n, b) of zeros
 
     def step(total: str, x_column: str, p_column: str) -> tuple[str]:
-        x_column = graph.add("Unsqueeze", [x_column, graph.constant(np.array([1]))])
+        x_column = graph.add("Unsqueeze", [x_column, np.array([1])])
         both = graph.add("Add", [x_column, p_column])
-        none = graph.add("Equal", [both, graph.number(0.0)])
+        none = graph.add("Equal", [both, 0.0])
         difference = graph.add("Sub", [x_column, p_column])
         squared = graph.add("Mul", [difference, difference])
-        share = graph.add("Div", [squared, graph.add("Where", [none, graph.number(1.0), both])])
-        share = graph.add("Where", [none, graph.number(0.0), share])
+        share = graph.add("Div", [squared, graph.add("Where", [none, 1.0, both])])
+        share = graph.add("Where", [none, 0.0, share])
         return (graph.add("Add", [total, share]),)
 
     body = graph.body({"total": ("n", P.shape[0]), "x": ("n",), "p": (P.shape[0],)}, step)
-    inputs = [total, columns, graph.constant(np.ascontiguousarray(P.T))]
-    return str(graph.add("Scan", inputs, body=body, num_scan_inputs=2))
+    return graph.add("Scan", [total, columns, np.ascontiguousarray(P.T)], body=body, num_scan_inputs=2)
 
 
 def _row_norms(graph: Graph, x: str) -> str:
     """Lengths of rows (n, 1)."""
-    return str(graph.add("Sqrt", [graph.add("ReduceSumSquare", [x], axes=[1], keepdims=1)]))
+    return graph.add("Sqrt", [graph.add("ReduceSumSquare", [x], axes=[1], keepdims=1)])
 
 
 def _scaled(graph: Graph, scaler: Any, x: str) -> str:
     if isinstance(scaler, BlockScaler):
         return graph.divided(x, np.full(scaler.n_features_in_, scaler.scale_))
     if scaler.with_mean:
-        x = graph.add("Sub", [x, graph.constant(scaler.mean_.astype(np.float64))])
+        x = graph.add("Sub", [x, scaler.mean_.astype(np.float64)])
     if scaler.with_std:
         x = graph.divided(x, scaler.scale_)
     return x
@@ -376,20 +359,20 @@ def _linear_scores(graph: Graph, model: Any, x: str) -> str:
     """``x @ coef^T + intercept``, (n, c), or (n, 1) for two classes."""
     coefficients = np.atleast_2d(dense(model.coef_)).astype(np.float64)
     intercept = np.broadcast_to(np.asarray(model.intercept_, dtype=np.float64), coefficients.shape[:1])
-    products = graph.add("MatMul", [x, graph.constant(np.ascontiguousarray(coefficients.T))])
-    return str(graph.add("Add", [products, graph.constant(intercept[None])]))
+    products = graph.add("MatMul", [x, np.ascontiguousarray(coefficients.T)])
+    return graph.add("Add", [products, intercept[None]])
 
 
 def _decided(graph: Graph, scores: str, n_classes: int) -> str:
     """Places of the classes that scores decide for, int64 (n,)."""
     if n_classes > 2:
-        return str(graph.add("ArgMax", [scores], axis=1, keepdims=0))
-    positive = graph.add("Greater", [scores, graph.number(0.0)])
-    return str(graph.add("Squeeze", [graph.cast(positive, np.int64), graph.constant(np.array([1]))]))
+        return graph.add("ArgMax", [scores], axis=1, keepdims=0)
+    positive = graph.add("Greater", [scores, 0.0])
+    return graph.add("Squeeze", [graph.cast(positive, np.int64), np.array([1])])
 
 
 def _label(graph: Graph, places: str, classes: np.ndarray) -> str:
-    return str(graph.add("Gather", [graph.constant(_onnx_labels(classes)), places], axis=0))
+    return graph.add("Gather", [_onnx_labels(classes), places], axis=0)
 
 
 def _onnx_labels(classes: np.ndarray) -> np.ndarray:
@@ -403,8 +386,8 @@ def _classifier(graph: Graph, model: LDSUClassifier, x: str) -> dict[str, str]:
     Z = _scaled(graph, model.scaler_, features)
     linear = model.classifier_.estimator_ if isinstance(model.classifier_, LabelledOnly) else model.classifier_
     raw = _linear_scores(graph, linear, Z)
-    centered = graph.add("Sub", [raw, graph.constant(model.score_center_.astype(np.float64)[None])])
-    scores = graph.add("Div", [centered, graph.constant(model.score_scale_.astype(np.float64)[None])])
+    centered = graph.add("Sub", [raw, model.score_center_.astype(np.float64)[None]])
+    scores = graph.add("Div", [centered, model.score_scale_.astype(np.float64)[None]])
     outputs = {"label": _label(graph, _decided(graph, scores, c), model.classes_)}
     if model.classifier is None:
         probability = _probability(graph, model, Z, scores)
@@ -419,28 +402,26 @@ def _probability(graph: Graph, model: LDSUClassifier, Z: str, scores: str) -> st
     if c == 2:
         scores = graph.add("Concat", [graph.add("Neg", [scores]), scores], axis=1)
     below = graph.add("Sub", [scores, graph.add("ReduceMax", [scores], axes=[1], keepdims=1)])
-    sharp = graph.add("Mul", [below, graph.number(model._sharpness)])
-    probability = graph.add("Softmax", [graph.add("Max", [sharp, graph.number(-1e9)])], axis=1)
+    sharp = graph.add("Mul", [below, model._sharpness])
+    probability = graph.add("Softmax", [graph.add("Max", [sharp, -1e9])], axis=1)
     shortest = ISOLATED * float(np.median(model._lengths))
-    isolated = graph.add("Less", [_row_norms(graph, Z), graph.number(shortest)])
-    share = graph.add("Mul", [probability, graph.number(1e-6)])
-    nearly = graph.add("Add", [share, graph.number((1 - 1e-6) / c)])
-    return str(graph.add("Where", [isolated, nearly, probability]))
+    isolated = graph.add("Less", [_row_norms(graph, Z), shortest])
+    nearly = graph.add("Add", [graph.add("Mul", [probability, 1e-6]), (1 - 1e-6) / c])
+    return graph.add("Where", [isolated, nearly, probability])
 
 
 def _margin(graph: Graph, probability: str, n_classes: int) -> str:
     """The largest probability of a row less the next one, (n,)."""
     # TopK would say both, but of a batch without rows it ends the process in onnxruntime 1.17 to 1.20.
     place = graph.add("ArgMax", [probability], axis=1, keepdims=1)
-    is_first = graph.add("Equal", [graph.constant(np.arange(n_classes)[None]), place])
-    others = graph.add("Where", [is_first, graph.number(-1.0), probability])
+    is_first = graph.add("Equal", [np.arange(n_classes)[None], place])
+    others = graph.add("Where", [is_first, -1.0, probability])
     first, second = (graph.add("ReduceMax", [values], axes=[1], keepdims=0) for values in (probability, others))
-    return str(graph.add("Sub", [first, second]))
+    return graph.add("Sub", [first, second])
 
 
 def _familiarity(graph: Graph, model: LDSUClassifier, Z: str) -> str:
     """Share of the training rows whose features are no longer."""
-    lengths = graph.constant(model._lengths.astype(np.float64)[None] * (1 - ROUNDING))
+    lengths = model._lengths.astype(np.float64)[None] * (1 - ROUNDING)
     no_longer = graph.add("LessOrEqual", [lengths, _row_norms(graph, Z)])
-    counted = graph.cast(no_longer, np.float64)
-    return str(graph.add("ReduceMean", [counted], axes=[1], keepdims=0))
+    return graph.add("ReduceMean", [graph.cast(no_longer, np.float64)], axes=[1], keepdims=0)
