@@ -21,11 +21,11 @@ from ldsu._utils.arrays import ONE
 from ldsu._utils.memory import GIB, require_memory
 from ldsu.dask.allocation import FILLED_SHARE, trim_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
-from ldsu.dask.gang import Peers, run_group
 from ldsu.dask.pieces import Piece, outcome
 from ldsu.dask.recomputed import fingerprint, require_same
 from ldsu.dask.shards import Shards
 from ldsu.dask.sizes import HoldsArrays, bytes_held
+from ldsu.dask.task_group import Peers, run_group
 from ldsu.solvers import Settings, coarse_inverse_of, columns_of, conjugate_gradients
 
 # Memory of a solve: the process with its libraries, the system, and this many arrays with a row per sample
@@ -303,11 +303,13 @@ class PartOperator:
     def multiply(self, V: np.ndarray, whole: bool) -> np.ndarray:
         """The system, or only its graphs, times V (m x b)."""
         part, peers = self.part, self.peers
+        halo_rows = [peers.request(b, "halo") for b, _ in part.recv_from]
         for b, rows in part.send_to:
             peers.send(b, "halo", V[rows])
         V_halo = np.empty((part.n_halo, V.shape[1]), part.dtype)
-        for b, halo in part.recv_from:
-            V_halo[halo] = peers.receive(b, "halo")
+        for (_, halo), received in zip(part.recv_from, halo_rows, strict=True):
+            V_halo[halo] = received()
+        contributions = [peers.request(b, "back") for b, _ in part.send_to]  # arrive during the products
         if whole:
             Y, Y_halo = part.G.transposed_matmul(part.G.matmul(V, V_halo))
         else:
@@ -323,8 +325,8 @@ class PartOperator:
         np.add.at(classes, part.codes, U)
         sums = peers.total(classes)[part.codes].astype(part.dtype)
         Y[part.labelled] += scale * (part.counts[:, None] * U - part.dtype.type(part.strength) * sums)
-        for b, rows in part.send_to:
-            Y[rows] += peers.receive(b, "back")
+        for (_, rows), received in zip(part.send_to, contributions, strict=True):
+            Y[rows] += received()
         return Y
 
     def apply(self, V: np.ndarray) -> np.ndarray:
