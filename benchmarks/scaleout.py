@@ -34,7 +34,7 @@ from ldsu.dask.task_group import MemberTask, Peers, run_group
 
 CLASSES = 7
 PART = 250_000
-SUMS, COLUMNS = 500, 16  # to see how long a letter takes
+SUMS, COLUMNS = 500, 16  # to measure the time of a message
 
 
 def write_parquet(folder: Path, n: int) -> np.ndarray:

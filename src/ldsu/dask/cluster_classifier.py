@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 import ldsu
 from ldsu._utils.fitting import atomic
 from ldsu.classifier import MeanOf, TrainingRows, row_lengths
-from ldsu.dask.blocks import is_collection, take
+from ldsu.dask.blocks import is_collection, rows_by_block, take
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.estimators import LDSU, computed, to_blocks
 from ldsu.labels import encode_labels
@@ -156,16 +155,11 @@ class _ClusterRows(TrainingRows):
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         key = rows.tobytes()
         if key not in self.cache:
-            tasks = [self.cluster.submit("take", take, Z, at) for Z, at in self._selected(self.blocks, rows)]
+            parts = rows_by_block(rows, self.starts)
+            tasks = [self.cluster.submit("take", take, self.blocks[number], local) for number, _, local in parts]
             empty = np.empty((0, self.scaler.n_features_in_))  # for an empty selection, where every row is labelled
             self.cache[key] = np.concatenate([*self.cluster.collect(tasks), empty]) / self.scaler.scale_
         return self.cache[key]
-
-    def _selected(self, blocks: list[Any], rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-        """Blocks that have some of the rows, and which of their rows."""
-        cuts = np.searchsorted(rows, self.starts)
-        parts = zip(blocks, pairwise(cuts), self.starts, strict=False)
-        return [(block, rows[a:b] - start) for block, (a, b), start in parts if b > a]
 
     def lengths(self) -> np.ndarray:
         return self._lengths
@@ -182,7 +176,7 @@ class _ClusterRows(TrainingRows):
         )
 
     def mean_over(self, rows: np.ndarray) -> MeanOf:
-        selected = self._selected(self.score_blocks, rows)
+        selected = [(self.score_blocks[number], local) for number, _, local in rows_by_block(rows, self.starts)]
 
         def mean_of(function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
             tasks = [self.cluster.submit("sums", _sum_of, function, block, at) for block, at in selected]

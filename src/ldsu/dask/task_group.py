@@ -316,7 +316,7 @@ class MemberTask:
         return answer["result"]
 
     def _find_mailbox(self, member: int) -> tuple[Mailbox | str, Any]:
-        """The mailbox of a member, or the address of its worker, and the mailbox's future, which keeps it alive."""
+        """The mailbox of a member, or the address of its worker, and the mailbox's future."""
         from distributed import Future
 
         key = self.group.mailbox_key(self.run, member)
