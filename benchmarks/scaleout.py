@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -27,6 +26,7 @@ import psutil
 from distributed import Client, LocalCluster, Worker
 from rows import RESULTS, Rows, load
 
+import dask
 from ldsu._utils.stages import watching
 from ldsu.dask import LDSU
 from ldsu.dask.cluster import Cluster as ClusterOf
