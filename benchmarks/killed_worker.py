@@ -18,13 +18,13 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 from distributed import Client, LocalCluster
 from rows import RESULTS, Rows
 from scaleout import few_labels, write_parquet
 
+import dask
 from ldsu._utils.stages import watching
 from ldsu.dask import LDSU, solver
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -27,14 +26,15 @@ import psutil
 from distributed import Client, LocalCluster, Worker
 from rows import RESULTS, Rows, load
 
+import dask
 from ldsu._utils.stages import watching
 from ldsu.dask import LDSU
 from ldsu.dask.cluster import Cluster as ClusterOf
-from ldsu.dask.gang import Peers, exchange_of, run_group
+from ldsu.dask.task_group import MemberTask, Peers, run_group
 
 CLASSES = 7
 PART = 250_000
-SUMS, COLUMNS = 500, 16  # to see how long a letter takes
+SUMS, COLUMNS = 500, 16  # to measure the time of a message
 
 
 def write_parquet(folder: Path, n: int) -> np.ndarray:
@@ -65,8 +65,8 @@ def few_labels(y: np.ndarray, per_class: int) -> np.ndarray:
 
 
 def _bytes_sent_by(dask_worker: Worker) -> int:
-    """Results that others asked for, and what members of gangs sent each other."""
-    return int(dask_worker.transfer_outgoing_bytes_total + exchange_of(dask_worker).bytes_sent)
+    """Results that others asked for, and messages between members of task groups, counted where they arrive."""
+    return int(dask_worker.transfer_outgoing_bytes_total + MemberTask.bytes_received)
 
 
 def letter_milliseconds(client: Client, workers: int) -> float:

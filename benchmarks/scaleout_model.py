@@ -60,7 +60,7 @@ class Cost(NamedTuple):
     work: float  # seconds of each worker
     sent: float  # bytes of each worker
     tasks: float
-    waiting: float = 0.0  # seconds for letters
+    waiting: float = 0.0  # seconds for messages
 
     @property
     def seconds(self) -> float:
@@ -263,7 +263,7 @@ def main() -> None:
     for stage, value in model.moved.items():
         print(f"| {stage}, bytes sent for a row that moves | {value:.0f} |")
     print(f"| rows sent for a part of a million, each way and iteration | {model.border:,.0f} |")
-    print(f"| a letter from worker to worker, milliseconds | {model.letter * 1e3:.2f} |")
+    print(f"| a message from worker to worker, milliseconds | {model.letter * 1e3:.2f} |")
     most = max(w for _, w in found)
     sizes = sorted(n for n, w in found if w == most)
     if len(sizes) > 1:

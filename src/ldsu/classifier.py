@@ -257,11 +257,55 @@ def row_lengths(Z: Any) -> np.ndarray:
     return scipy.sparse.linalg.norm(Z, axis=1) if scipy.sparse.issparse(Z) else np.sqrt(np.einsum("ij,ij->i", Z, Z))
 
 
-def _center_and_scale(scores: np.ndarray, power: float) -> tuple[np.ndarray, np.ndarray]:
+MeanOf = Callable[[Callable[[np.ndarray], np.ndarray]], np.ndarray]  # the mean over rows of a function of their scores
+
+
+class TrainingRows:
+    """Scaled features (n, r) of the training rows; subclasses may hold them elsewhere."""
+
+    def __init__(self, Z: Any) -> None:
+        self.Z = Z
+
+    def __getitem__(self, rows: np.ndarray) -> Any:
+        """Features of some rows, ascending."""
+        return self.Z[rows]
+
+    def lengths(self) -> np.ndarray:
+        """Euclidean length of each row."""
+        return row_lengths(self.Z)
+
+    def compute_scores(self, model: LDSUClassifier) -> None:
+        """Compute the raw scores (n, c), which the methods below use."""
+        self.scores = model._raw_scores(self.Z)
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """A function of the scores of all rows."""
+        return function(self.scores)
+
+    def mean_over(self, rows: np.ndarray) -> MeanOf:
+        """Means over some rows, ascending."""
+        return _mean_over(self.scores[rows])
+
+
+def _mean_over(scores: np.ndarray) -> MeanOf:
+    return lambda function: function(scores).mean(axis=0)
+
+
+def _center_and_scale(mean_of: MeanOf, power: float) -> tuple[np.ndarray, np.ndarray]:
     """Mean of each column, and a power of its mean absolute deviation."""
-    center = scores.mean(axis=0)
-    scale = np.abs(scores - center).mean(axis=0) ** power
+    center = mean_of(np.asarray)
+    scale = mean_of(partial(_deviations, center=center)) ** power
     return center, np.where(scale > 0, scale, 1.0)
+
+
+def _deviations(scores: np.ndarray, center: np.ndarray) -> np.ndarray:
+    return np.abs(scores - center)
+
+
+def _decide(scores: np.ndarray, center: Any = 0.0, scale: Any = 1.0) -> np.ndarray:
+    """Codes of the classes with the largest standardized scores."""
+    scores = (scores - center) / scale
+    return (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
 
 
 def _log_odds(scores: np.ndarray) -> np.ndarray:
@@ -285,9 +329,9 @@ def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
     return probabilities
 
 
-def max_probabilities(scores: np.ndarray, sharpness: float) -> np.ndarray:
-    """Probability of the predicted class of each row, from scores (q, c) or (q, 1)."""
-    return _softmax(scores, sharpness).max(axis=1)
+def _max_probabilities(scores: np.ndarray, center: np.ndarray, scale: np.ndarray, sharpness: float) -> np.ndarray:
+    """Probability of the predicted class of each row, from raw scores (q, c) or (q, 1)."""
+    return _softmax((scores - center) / scale, sharpness).max(axis=1)
 
 
 class Confidence(NamedTuple):
@@ -416,22 +460,31 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         self._lengths = np.sort(row_lengths(Z))
+        return self._fit_to_features(TrainingRows(Z), codes)
+
+    def _fit_to_features(self, rows: TrainingRows, codes: np.ndarray) -> Self:
+        """Fit classifier, standardization and probabilities to scaled features."""
+        labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         if self.classifier is None:
-            power, pseudo_rows, first = self._fit_self_training(Z, codes)
+            power, pseudo_rows, first = self._fit_self_training(rows, codes)
         else:
-            self.classifier_ = LabelledOnly(self.classifier).fit(Z, codes)
-            power = self._power(class_counts(codes), int(np.sum(codes < 0)))
-        raw = self._raw_scores(Z)
-        self.score_center_, self.score_scale_ = self._standardization(raw[codes < 0], power)
-        scores = (raw - self.score_center_) / self.score_scale_
-        predicted = self._decide(scores)
+            self.classifier_ = LabelledOnly(self.classifier).fit(rows[labelled], codes[labelled])
+            power = self._power(class_counts(codes), unlabelled.size)
+        rows.compute_scores(self)
+        center, scale = self._center_and_scale(rows.mean_over(unlabelled), power)
+        self.score_center_, self.score_scale_ = center, scale
+        predicted = rows.map(partial(_decide, center=center, scale=scale))
         if self.classifier is None:
             kept = float(np.mean(predicted[pseudo_rows] == first)) if pseudo_rows.size else 1.0
-            rows = scores[codes < 0] if np.any(codes < 0) else scores
-            self._scale_probabilities(lambda sharpness: float(max_probabilities(rows, sharpness).mean()), codes, kept)
-        unlabelled = codes < 0
-        self._warn_isolated(Z[unlabelled], "unlabelled training row(s)")
-        self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
+            mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
+
+            def certainty(sharpness: float) -> float:
+                return float(mean_of(partial(_max_probabilities, center=center, scale=scale, sharpness=sharpness)))
+
+            self._scale_probabilities(certainty, codes, kept)
+        isolated = rows.lengths()[unlabelled] < ISOLATED * float(np.median(self._lengths))
+        self._warn_isolated_count(int(isolated.sum()), "unlabelled training row(s)", stacklevel=4)
+        self.transduction_ = self.classes_[np.where(codes < 0, predicted, codes)]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -475,8 +528,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         Z = self._scaled_features(X)
         self._warn_isolated(Z, "row(s)")
-        labels: np.ndarray = self.classes_[self._decide(self._scores(Z))]
-        return labels
+        return self._labels(Z)
+
+    def _labels(self, Z: Any) -> np.ndarray:
+        """Labels from scaled features."""
+        return np.asarray(self.classes_[_decide(self._scores(Z))])
 
     @available_if(_default_classifier)
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -571,8 +627,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
         def predicted() -> np.ndarray:
             raw = self._raw_scores(Z_unlabelled)
-            center, scale = (0.0, 1.0) if power is None else _center_and_scale(raw, power)
-            return self._decide((raw - center) / scale)
+            return _decide(raw, *(() if power is None else _center_and_scale(_mean_over(raw), power)))
 
         first = last = predicted()
         Z_all = (scipy.sparse.vstack if scipy.sparse.issparse(Z_labelled) else np.vstack)([Z_labelled, Z_unlabelled])
@@ -662,14 +717,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     def _standardization(self, raw: np.ndarray, power: float | None) -> tuple[np.ndarray, np.ndarray]:
         """Center and scale from the raw scores of unlabelled rows."""
+        return self._center_and_scale(_mean_over(raw), power)
+
+    def _center_and_scale(self, mean_of: MeanOf, power: float | None) -> tuple[np.ndarray, np.ndarray]:
         self._odds = RAW_ODDS if power is None else STANDARDIZED_ODDS[power]
         if power is None:
-            return np.zeros(raw.shape[1]), np.ones(raw.shape[1])
-        return _center_and_scale(raw, power)
-
-    @staticmethod
-    def _decide(scores: np.ndarray) -> np.ndarray:
-        return (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
+            width = 1 if self.classes_.size == 2 else self.classes_.size
+            return np.zeros(width), np.ones(width)
+        return _center_and_scale(mean_of, power)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

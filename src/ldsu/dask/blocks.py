@@ -50,6 +50,13 @@ def take(block: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return block[rows]
 
 
+def rows_by_block(rows: np.ndarray, starts: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """Blocks with some of the rows: number of the block, positions in `rows`, and rows counted from its start."""
+    owner = np.searchsorted(starts, rows, side="right") - 1
+    positions = [(int(number), np.flatnonzero(owner == number)) for number in np.unique(owner)]
+    return [(number, at, rows[at] - starts[number]) for number, at in positions]
+
+
 def is_collection(X: Any) -> bool:
     """Whether X is a Dask array, frame or series."""
     return hasattr(X, "__dask_graph__")
@@ -105,15 +112,9 @@ class Blocks:
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(self.shape[0]))
         result = np.empty((rows.size, self.shape[1]), dtype=self.dtype)
-        owner = np.searchsorted(self.starts, rows, side="right") - 1
-        requests = [(number, np.flatnonzero(owner == number)) for number in np.unique(owner)]
-        taken = self.cluster.collect(
-            [
-                self.cluster.submit("take", take, self.futures[number], rows[at] - self.starts[number])
-                for number, at in requests
-            ]
-        )
-        for (_, at), values in zip(requests, taken, strict=True):
+        requests = rows_by_block(rows, self.starts)
+        tasks = [self.cluster.submit("take", take, self.futures[number], local) for number, _, local in requests]
+        for (_, at, _), values in zip(requests, self.cluster.collect(tasks), strict=True):
             result[at] = values
         return result
 

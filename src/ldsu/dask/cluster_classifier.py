@@ -11,11 +11,11 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 import ldsu
 from ldsu._utils.fitting import atomic
-from ldsu.classifier import ISOLATED, RAW_ODDS, STANDARDIZED_ODDS, LabelledOnly, max_probabilities, row_lengths
-from ldsu.dask.blocks import is_collection, take
+from ldsu.classifier import MeanOf, TrainingRows, row_lengths
+from ldsu.dask.blocks import is_collection, rows_by_block, take
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.estimators import LDSU, computed, to_blocks
-from ldsu.labels import class_counts, encode_labels
+from ldsu.labels import encode_labels
 
 # Attributes with a value per training row.
 ROW_ATTRIBUTES = ("_lengths", "transduction_")
@@ -74,57 +74,11 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         cluster.set_stage("features of the training rows")
         blocks = self.features_.feature_blocks(X, cluster)
         lengths = np.concatenate(cluster.collect([cluster.submit("lengths", row_lengths, Z) for Z in blocks]))
-        n = lengths.size
-        scale = float(np.sqrt(np.sum(lengths**2) / n)) or 1.0
+        scale = float(np.sqrt(np.mean(lengths**2))) or 1.0
         self.scaler_ = ldsu.BlockScaler()
         self.scaler_.scale_, self.scaler_.n_features_in_ = scale, self.features_._n_features_out
         self._lengths = np.sort(lengths / scale)
-        feature_rows = _FeatureRows(blocks, self.features_._n_features_out, scale, cluster)
-        if self.classifier is None:
-            power, asked, first = self._fit_self_training(feature_rows, codes)
-        else:
-            labelled = np.flatnonzero(codes >= 0)
-            self.classifier_ = LabelledOnly(self.classifier).fit(feature_rows[labelled], codes[labelled])
-            power = self._power(class_counts(codes), codes.size - labelled.size)
-        cluster.set_stage("scores of the training rows")
-        width = 1 if self.classes_.size == 2 else self.classes_.size
-        self.score_center_, self.score_scale_ = np.zeros(width), np.ones(width)
-        model = cluster.put("classifier", self._without_rows())
-        raw = [cluster.submit("scores", raw_scores, model, Z) for Z in blocks]
-        free = [np.flatnonzero(some < 0) for some in np.split(codes, feature_rows.starts[1:-1])]
-        unlabelled = codes < 0
-        self._standardize_on_cluster(raw, free, power, cluster)
-        model = cluster.put("classifier", self._without_rows())
-        scores = [cluster.submit("scores", standardized_scores, model, block) for block in raw]
-        decided = cluster.collect([cluster.submit("decide", decide, model, block) for block in scores])
-        predicted = np.concatenate(decided)
-        if self.classifier is None:
-            kept = float(np.mean(predicted[asked] == first)) if asked.size else 1.0
-            used = free if unlabelled.any() else [np.arange(some.size) for some in decided]
-            self._scale_probabilities(_mean_max_probability(scores, used, cluster), codes, kept)
-        isolated = (lengths < ISOLATED * scale * float(np.median(self._lengths))) & unlabelled
-        self._warn_isolated_count(int(isolated.sum()), "unlabelled training row(s)")
-        self.transduction_ = self.classes_[np.where(unlabelled, predicted, codes)]
-        return self
-
-    def _standardize_on_cluster(
-        self, raw: list[Any], free: list[np.ndarray], power: float | None, cluster: Cluster
-    ) -> None:
-        """`_standardization` from scores on the cluster: means first, then mean deviations."""
-        count = sum(rows.size for rows in free)
-        self._odds = RAW_ODDS if power is None else STANDARDIZED_ODDS[power]
-        if power is None:
-            return
-
-        def mean_of(function: Callable[..., Any], *arguments: Any) -> np.ndarray:
-            tasks = [
-                cluster.submit("sums", function, block, rows, *arguments) for block, rows in zip(raw, free, strict=True)
-            ]
-            return np.asarray(np.sum(cluster.collect(tasks), axis=0) / count)
-
-        self.score_center_ = mean_of(_sums)
-        scale = mean_of(_deviations, self.score_center_) ** power
-        self.score_scale_ = np.where(scale > 0, scale, 1.0)
+        return self._fit_to_features(_ClusterRows(blocks, lengths / scale, self.scaler_, cluster), codes)
 
     def predict(self, X: Any) -> Any:
         """Labels for new samples; a Dask array, computed when it is asked for, where X is a collection.
@@ -133,7 +87,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         """
         if not is_collection(X):
             return super().predict(X)
-        return self._map_blocks(X, labels_of, None, self.classes_.dtype)
+        return self._map_blocks(X, "_labels", None, self.classes_.dtype)
 
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes; a Dask array where X is a collection. Only with ``classifier=None``."""
@@ -141,17 +95,17 @@ class LDSUClassifier(ldsu.LDSUClassifier):
             return super().predict_proba(X)
         if self.classifier is not None:
             raise AttributeError("predict_proba is available only with classifier=None.")
-        return self._map_blocks(X, probabilities_of, self.classes_.size, np.float64)
+        return self._map_blocks(X, "_probabilities", self.classes_.size, np.float64)
 
     def decision_function(self, X: Any) -> Any:
         """Scores of the classes; a Dask array where X is a collection."""
         if not is_collection(X):
             return super().decision_function(X)
-        return self._map_blocks(X, decisions_of, None if self.classes_.size == 2 else self.classes_.size, np.float64)
+        return self._map_blocks(X, "_decisions", None if self.classes_.size == 2 else self.classes_.size, np.float64)
 
-    def _map_blocks(self, X: Any, function: Callable[..., Any], columns: int | None, dtype: Any) -> Any:
+    def _map_blocks(self, X: Any, method: str, columns: int | None, dtype: Any) -> Any:
         check_is_fitted(self)
-        return self.features_.map_blocks(X, _FeaturesFunction(function, self._without_rows()), columns, dtype)
+        return self.features_.map_blocks(X, _FeaturesFunction(method, self._without_rows()), columns, dtype)
 
     def to_local(self) -> ldsu.LDSUClassifier:
         """Convert to a local model, for `ldsu.save_model` and for use without a cluster."""
@@ -181,89 +135,59 @@ class LDSUClassifier(ldsu.LDSUClassifier):
 
 
 class _FeaturesFunction:
-    """A picklable function of features, with the classifier bound."""
+    """A picklable function of features: a method of the classifier for scaled features."""
 
-    def __init__(self, function: Callable[..., Any], model: ldsu.LDSUClassifier) -> None:
-        self.function, self.model = function, model
+    def __init__(self, method: str, model: ldsu.LDSUClassifier) -> None:
+        self.method, self.model = method, model
 
     def __call__(self, Z: np.ndarray) -> np.ndarray:
-        return np.asarray(self.function(self.model, self.model.scaler_.transform(Z)))
+        return np.asarray(getattr(self.model, self.method)(self.model.scaler_.transform(Z)))
 
 
-class _FeatureRows:
-    """Access to the scaled features of a few training rows on the cluster."""
+class _ClusterRows(TrainingRows):
+    """Features and scores of the training rows in blocks on the cluster."""
 
-    def __init__(self, blocks: list[Any], columns: int, scale: float, cluster: Cluster) -> None:
-        self.blocks, self.columns, self.scale, self.cluster = blocks, columns, scale, cluster
-        sizes = cluster.collect([cluster.submit("size", len, Z) for Z in blocks])
-        self.starts = np.cumsum([0, *sizes])
+    def __init__(self, blocks: list[Any], lengths: np.ndarray, scaler: ldsu.BlockScaler, cluster: Cluster) -> None:
+        self.blocks, self.scaler, self.cluster, self._lengths = blocks, scaler, cluster, lengths
+        self.starts = np.cumsum([0, *cluster.collect([cluster.submit("size", len, Z) for Z in blocks])])
         self.cache: dict[bytes, np.ndarray] = {}
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         key = rows.tobytes()
         if key not in self.cache:
-            cuts = np.searchsorted(rows, self.starts)  # rows ascend
-            parts = [
-                self.cluster.submit("take", take, Z, rows[a:b] - start)
-                for Z, a, b, start in zip(self.blocks, cuts[:-1], cuts[1:], self.starts[:-1], strict=True)
-                if b > a
-            ]
-            empty = np.empty((0, self.columns))  # for an empty selection, where every row is labelled
-            self.cache[key] = np.concatenate([*self.cluster.collect(parts), empty]) / self.scale
+            parts = rows_by_block(rows, self.starts)
+            tasks = [self.cluster.submit("take", take, self.blocks[number], local) for number, _, local in parts]
+            empty = np.empty((0, self.scaler.n_features_in_))  # for an empty selection, where every row is labelled
+            self.cache[key] = np.concatenate([*self.cluster.collect(tasks), empty]) / self.scaler.scale_
         return self.cache[key]
 
+    def lengths(self) -> np.ndarray:
+        return self._lengths
 
-def raw_scores(model: ldsu.LDSUClassifier, Z: np.ndarray) -> np.ndarray:
-    """Scores of features before standardization."""
-    return model._raw_scores(model.scaler_.transform(Z)) if len(Z) else np.empty((0, model.score_center_.size))
+    def compute_scores(self, model: Any) -> None:
+        self.cluster.set_stage("scores of the training rows")
+        width = 1 if model.classes_.size == 2 else model.classes_.size
+        function = self.cluster.put("classifier", _FeaturesFunction("_raw_scores", model._without_rows()))
+        self.score_blocks = [self.cluster.submit("scores", _apply, function, Z, width) for Z in self.blocks]
 
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        return np.concatenate(
+            self.cluster.collect([self.cluster.submit("map", function, Z) for Z in self.score_blocks])
+        )
 
-def standardized_scores(model: ldsu.LDSUClassifier, raw: np.ndarray) -> np.ndarray:
-    """Standardize scores."""
-    return np.asarray((raw - model.score_center_) / model.score_scale_)
+    def mean_over(self, rows: np.ndarray) -> MeanOf:
+        selected = [(self.score_blocks[number], local) for number, _, local in rows_by_block(rows, self.starts)]
 
+        def mean_of(function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+            tasks = [self.cluster.submit("sums", _sum_of, function, block, at) for block, at in selected]
+            return np.asarray(np.sum(self.cluster.collect(tasks), axis=0) / rows.size)
 
-def decide(model: ldsu.LDSUClassifier, scores: np.ndarray) -> np.ndarray:
-    """Codes of the predicted classes."""
-    return model._decide(scores)
-
-
-def labels_of(model: ldsu.LDSUClassifier, Z: np.ndarray) -> np.ndarray:
-    """Labels for scaled features."""
-    return np.asarray(model.classes_[model._decide(model._scores(Z))])
-
-
-def probabilities_of(model: ldsu.LDSUClassifier, Z: np.ndarray) -> np.ndarray:
-    """Probabilities for scaled features."""
-    return model._probabilities(Z)
+        return mean_of
 
 
-def decisions_of(model: ldsu.LDSUClassifier, Z: np.ndarray) -> np.ndarray:
-    """Decision values for scaled features."""
-    return model._decisions(Z)
+def _apply(function: _FeaturesFunction, Z: np.ndarray, width: int) -> np.ndarray:
+    return function(Z) if len(Z) else np.empty((0, width))
 
 
-def _sums(raw: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return np.asarray(raw[rows].sum(axis=0))
-
-
-def _deviations(raw: np.ndarray, rows: np.ndarray, center: np.ndarray) -> np.ndarray:
-    return np.asarray(np.abs(raw[rows] - center).sum(axis=0))
-
-
-def _mean_max_probability(scores: list[Any], rows: list[np.ndarray], cluster: Cluster) -> Callable[[float], float]:
-    """Mean probability of the predicted class over some rows of each block, as a function of the score factor."""
-    count = sum(selected.size for selected in rows)
-
-    def mean_max_probability(sharpness: float) -> float:
-        tasks = [
-            cluster.submit("certainty", _sum_max_probabilities, block, selected, sharpness)
-            for block, selected in zip(scores, rows, strict=True)
-        ]
-        return float(sum(cluster.collect(tasks))) / count
-
-    return mean_max_probability
-
-
-def _sum_max_probabilities(scores: np.ndarray, rows: np.ndarray, sharpness: float) -> float:
-    return float(max_probabilities(scores[rows], sharpness).sum()) if rows.size else 0.0
+def _sum_of(function: Callable[[np.ndarray], np.ndarray], scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return np.asarray(function(scores[rows]).sum(axis=0))

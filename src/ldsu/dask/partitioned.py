@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,11 @@ from ldsu._utils.arrays import ONE
 from ldsu._utils.memory import GIB, require_memory
 from ldsu.dask.allocation import FILLED_SHARE, trim_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
-from ldsu.dask.gang import Peers, run_group
 from ldsu.dask.pieces import Piece, outcome
 from ldsu.dask.recomputed import fingerprint, require_same
 from ldsu.dask.shards import Shards
 from ldsu.dask.sizes import HoldsArrays, bytes_held
+from ldsu.dask.task_group import Peers, run_group
 from ldsu.solvers import Settings, coarse_inverse_of, columns_of, conjugate_gradients
 
 # Memory of a solve: the process with its libraries, the system, and this many arrays with a row per sample
@@ -197,9 +198,8 @@ def scale_of(built: tuple[Part, Halo, np.ndarray], received: Sequence[tuple[np.n
     return (1 / np.sqrt(total)).astype(part.dtype)
 
 
-def halo_of(built: tuple[Part, Halo, np.ndarray]) -> Halo:
-    """The halo of a part."""
-    return built[1]
+def _near(built: tuple[Part, Halo, np.ndarray]) -> np.ndarray:
+    return built[0].near
 
 
 def halo_in(halo: Halo, number: int, b: int) -> tuple[int, np.ndarray]:
@@ -271,21 +271,6 @@ def coarse(shares: Sequence[tuple[np.ndarray, np.ndarray]], strength: float, dty
     return np.asarray(coarse_inverse_of(E - strength * (classes.T @ classes), dtype, ONE))
 
 
-def share_of(done: tuple[Part, np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Contribution of a part to the system between groups."""
-    return done[1], done[2]
-
-
-def part_of(done: tuple[Part, np.ndarray, np.ndarray]) -> Part:
-    """The part without its share."""
-    return done[0]
-
-
-def near_of(built: tuple[Part, Halo, np.ndarray]) -> np.ndarray:
-    """Nearest landmarks of a part's samples."""
-    return built[0].near
-
-
 def halo_values(values: np.ndarray, halo: Halo, b: int) -> np.ndarray:
     """Values of part b in the halo of another part."""
     return values[halo.rows[b]]
@@ -303,11 +288,13 @@ class PartOperator:
     def multiply(self, V: np.ndarray, whole: bool) -> np.ndarray:
         """The system, or only its graphs, times V (m x b)."""
         part, peers = self.part, self.peers
+        halo_rows = [peers.request(b, "halo") for b, _ in part.recv_from]
         for b, rows in part.send_to:
             peers.send(b, "halo", V[rows])
         V_halo = np.empty((part.n_halo, V.shape[1]), part.dtype)
-        for b, halo in part.recv_from:
-            V_halo[halo] = peers.receive(b, "halo")
+        for (_, halo), received in zip(part.recv_from, halo_rows, strict=True):
+            V_halo[halo] = received()
+        contributions = [peers.request(b, "back") for b, _ in part.send_to]  # arrive during the products
         if whole:
             Y, Y_halo = part.G.transposed_matmul(part.G.matmul(V, V_halo))
         else:
@@ -323,8 +310,8 @@ class PartOperator:
         np.add.at(classes, part.codes, U)
         sums = peers.total(classes)[part.codes].astype(part.dtype)
         Y[part.labelled] += scale * (part.counts[:, None] * U - part.dtype.type(part.strength) * sums)
-        for b, rows in part.send_to:
-            Y[rows] += peers.receive(b, "back")
+        for (_, rows), received in zip(part.send_to, contributions, strict=True):
+            Y[rows] += received()
         return Y
 
     def apply(self, V: np.ndarray) -> np.ndarray:
@@ -427,7 +414,7 @@ def build(
         submit("part", make_part, pieces[a], firsts, a, sizes, settings, dtype, n_groups, worker=workers[a])
         for a in parts_range
     ]
-    halos = [submit("halo", halo_of, part) for part in built]
+    halos = [submit("halo", itemgetter(1), part) for part in built]
     # For each part, the parts it receives values from, and those it sends values to.
     collected = cluster.collect(halos)
     recv_from = [[b for b in parts_range if halo.rows[b].size] for halo in collected]
@@ -438,7 +425,7 @@ def build(
     for a in parts_range:
         received = [submit("back", halo_diagonal, built[b], a) for b in send_to[a]]
         scales.append(submit("scale", scale_of, built[a], received))
-    near = [submit("near", near_of, part) for part in built]
+    near = [submit("near", _near, part) for part in built]
     cluster.wait([*scales, *near])
     for pieces_of_part in pieces:
         pieces_of_part.clear()  # release their memory
@@ -450,8 +437,10 @@ def build(
         sent = [submit("halo", halo_in, halos[b], b, a) for b in send_to[a]]
         done.append(submit("scaled", scaled, built[a], scales[a], *in_halo, sent, before[a], worker=workers[a]))
     del built  # each part is released as soon as it is scaled
-    inverse = submit("coarse", coarse, [submit("share", share_of, part) for part in done], settings.strength, dtype)
-    parts = [submit("part", part_of, part) for part in done]
+    inverse = submit(
+        "coarse", coarse, [submit("share", itemgetter(1, 2), part) for part in done], settings.strength, dtype
+    )
+    parts = [submit("part", itemgetter(0), part) for part in done]
     cluster.wait([inverse, *parts])
     return PartitionedSystem(parts, inverse)
 

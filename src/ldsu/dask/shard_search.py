@@ -21,7 +21,6 @@ from ldsu.neighbors import (
     candidates_kept,
     cells_to_search,
     nearest_candidates,
-    nearest_center,
     partial_distances,
     row_groups,
     smallest,
@@ -29,7 +28,7 @@ from ldsu.neighbors import (
 
 
 class Group(NamedTuple):
-    """Samples of one cell that are searched together: start and stop in the order, their cell, and cells to search."""
+    """Samples of one cell that are searched together: first sample and end, their cell, and cells to search."""
 
     start: int
     stop: int
@@ -50,22 +49,17 @@ class Query(HoldsArrays):
 
     Attributes
     ----------
-    order : ndarray of shape (m,)
-        Order of the samples by cell.
+    size : int
+        Number of query samples, which are sorted by cell.
     groups : tuple of Group
         Samples that are searched together.
     first_place : int or None
         Place of the first sample of a shard, None for new samples: no sample is a neighbor of itself.
     """
 
-    order: np.ndarray
+    size: int
     groups: tuple[Group, ...]
     first_place: int | None
-
-    @property
-    def size(self) -> int:
-        """Number of query samples."""
-        return self.order.size
 
 
 @dataclass(frozen=True)
@@ -99,29 +93,17 @@ class Neighborhood(HoldsArrays):
 
 def shard_query(shard: Shard, s: int, directory: Directory, k: int, exact: bool) -> Query:
     """Query for the k neighbors of the samples of shard s among all samples."""
-    first, order = int(directory.first_cells[s]), np.arange(len(shard.points))
-    numbers = np.arange(first, first + shard.starts.size - 1)
-    keep = n_candidates(k, exact, directory, own=True)
-    groups = () if exact else _groups(shard.points, order, shard.starts, numbers, directory, keep)
-    return Query(order, groups, int(directory.first_places[s]))
-
-
-def cells_of(samples: np.ndarray, directory: Directory) -> np.ndarray:
-    """Cells of samples."""
-    if not len(samples):
-        return np.empty(0, dtype=np.int64)
-    return nearest_center(directory.cells.components(samples), directory.cells.centers, 1)
+    cells = np.arange(directory.first_cells[s], directory.first_cells[s + 1])
+    groups = () if exact else _groups(shard.points, shard.starts, cells, directory, k, own=True)
+    return Query(len(shard.points), groups, int(directory.first_places[s]))
 
 
 def new_query(new: NewSamples, cells: np.ndarray, directory: Directory, k: int, exact: bool) -> Query:
     """Query for the k neighbors of new samples, from their cells (ascending)."""
-    order = np.arange(len(new.points))
-    if exact:
-        return Query(order, (), None)
     numbers, firsts = np.unique(cells, return_index=True)
-    keep = n_candidates(k, exact, directory, own=False)
-    groups = _groups(new.points, order, np.append(firsts, cells.size), numbers, directory, keep)
-    return Query(order, groups, None)
+    starts = np.append(firsts, cells.size)
+    groups = () if exact else _groups(new.points, starts, numbers, directory, k, own=False)
+    return Query(len(new.points), groups, None)
 
 
 def n_candidates(k: int, exact: bool, directory: Directory, *, own: bool) -> int:
@@ -131,14 +113,14 @@ def n_candidates(k: int, exact: bool, directory: Directory, *, own: bool) -> int
 
 
 def _groups(
-    samples: np.ndarray, order: np.ndarray, starts: np.ndarray, numbers: np.ndarray, directory: Directory, keep: int
+    samples: np.ndarray, starts: np.ndarray, numbers: np.ndarray, directory: Directory, k: int, *, own: bool
 ) -> tuple[Group, ...]:
-    """Groups of samples and the cells to search, from the start of each cell in the order and its number."""
-    cells, found = directory.cells, []
+    """Groups of samples and the cells to search, from the first sample of each cell and its number."""
+    cells, found, keep = directory.cells, [], n_candidates(k, False, directory, own=own)
     with one_blas_thread():
         for position, start, stop in row_groups(starts):
             cell = int(numbers[position])
-            Z = cells.components(samples[order[start:stop]]) - cells.centers[cell]
+            Z = cells.components(samples[start:stop]) - cells.centers[cell]
             near = cells_to_search(cells.centers, directory.sizes, cell, Z, keep)
             found.append(Group(int(start), int(stop), cell, near.astype(np.int32)))
     return tuple(found)
@@ -171,9 +153,9 @@ def _find_in_cells(query: Query, samples: np.ndarray, shard: Shard, t: int, dire
     for (start, stop, cell, _), near in matches:
         if components is None:
             components = cells.components(shard.points)
-        block, members = slice(filled, filled + stop - start), query.order[start:stop]
+        block, members = slice(filled, filled + stop - start), np.arange(start, stop)
         rows[block], filled = members, block.stop
-        Z = cells.components(samples[members]) - cells.centers[cell]
+        Z = cells.components(samples[start:stop]) - cells.centers[cell]
         columns = np.concatenate([np.arange(shard.starts[j], shard.starts[j + 1]) for j in near])
         found = partial_distances(Z, components[columns] - cells.centers[cell])
         if query.first_place == place:
@@ -241,18 +223,14 @@ def rank_candidates(
         Remote places by shard, and the points and rows of the shards that have any.
     k : int
     """
-    m, samples = query.size, queried.points
-    others = np.concatenate(remote)
+    samples, others = queried.points, np.concatenate(remote)
     points = np.concatenate([samples[:0], *(points for points, _ in fetched)])
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for _, rows in fetched)])
-    first = 0 if query.first_place is None else m  # new samples are not candidates
-    near = first + np.searchsorted(others, places)
-    if query.first_place is not None:
-        local = (places >= query.first_place) & (places < query.first_place + m)
-        near[local] = places[local] - query.first_place
-        points_all = np.concatenate([samples, points])
-    else:
-        points_all = points
+    near, candidates = np.searchsorted(others, places), points
+    if query.first_place is not None:  # samples of a shard are candidates themselves
+        at = places - query.first_place
+        near = np.where((at >= 0) & (at < query.size), at, query.size + near)
+        candidates = np.concatenate([samples, points])
     # Ties are broken by place, as on one machine: `near` is in the order of places.
-    neighbors = nearest_candidates(points_all, samples, near, k)[1]
+    neighbors = nearest_candidates(candidates, samples, near, k)[1]
     return Neighborhood(neighbors.astype(np.int32), others, points, rows)

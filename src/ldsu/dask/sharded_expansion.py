@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +18,10 @@ from ldsu._utils.arrays import ONE
 from ldsu.dask import shard_search as search
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.pieces import Landmarks
-from ldsu.dask.shards import Directory, Frame, Shard
+from ldsu.dask.shards import Directory, Frame
 from ldsu.dask.solver import SolvedShards
 from ldsu.neighbors import CellIndex, NeighborIndex
-from ldsu.solvers import LocalExpansion, conditional
+from ldsu.solvers import LocalExpansion, neighbor_weights
 
 # New rows of the client per batch.
 BATCH = 2**14
@@ -47,7 +48,7 @@ def sort_by_cell(block: np.ndarray, frame: Frame, directory: Directory, exact: b
     """Order of the rows of a block by cell, and the sorted cells."""
     if exact:
         return np.arange(len(block)), np.zeros(len(block), dtype=np.int64)
-    cells = search.cells_of(frame(block), directory)
+    cells = directory.cells.of(frame(block))
     order = np.argsort(cells, kind="stable")
     return order, cells[order]
 
@@ -101,11 +102,10 @@ def weigh(
     weights = np.empty((len(block), k), dtype=dtype)
 
     def fill(rows: slice) -> None:
-        at = around.neighbors[rows]
-        Y = around.points[at].astype(dtype) - new[rows][:, None]
-        Y = np.concatenate([Y, np.zeros_like(Y[:, :1])], axis=1)
-        P_all = np.concatenate([P[at].astype(dtype), P_new[rows][:, None]], axis=1)
-        weights[rows] = conditional(Y, P_all, at < 0, landmarks.gamma, nugget, ONE)[0]
+        near = around.neighbors[rows]
+        weights[rows] = neighbor_weights(
+            near, new[rows], P_new[rows], around.points, P, landmarks.gamma, nugget, dtype, ONE
+        )
 
     ONE.each(fill, len(block), (k + 1) * (block.shape[1] + P.shape[1]) * 8)
     return Weights(P_new @ coefficients.astype(dtype), around.others[around.neighbors], weights)
@@ -243,7 +243,7 @@ class ShardedExpansion:
         solved, gather = self.solved, self.cluster.collect
         directory = solved.shards.directory
         points = np.concatenate(
-            gather([self.cluster.submit("points", _points, shard) for shard in solved.shards.futures])
+            gather([self.cluster.submit("points", attrgetter("points"), shard) for shard in solved.shards.futures])
         )
         cells = None
         if not solved.exact:
@@ -270,7 +270,3 @@ class ShardedExpansion:
             n_conditioning=self.n_conditioning,
             device=device,
         )
-
-
-def _points(shard: Shard) -> np.ndarray:
-    return shard.points

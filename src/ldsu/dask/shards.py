@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ldsu.dask.blocks import Blocks, take
+from ldsu.dask.blocks import Blocks, rows_by_block, take
 from ldsu.dask.cluster import even_parts
 from ldsu.dask.recomputed import changed_data_error, fingerprint, require_same
 from ldsu.dask.sizes import HoldsArrays
@@ -57,7 +58,7 @@ class Cells(HoldsArrays):
 
     def of(self, samples: np.ndarray) -> np.ndarray:
         """Cell of each sample."""
-        return nearest_center(self.components(samples), self.centers, 1)
+        return nearest_center(self.components(samples), self.centers, 1) if len(samples) else np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,10 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
     rng = np.random.default_rng(0)  # as in `cell_index`
     mean, axes = principal_axes(frame(X[rows_for_axes(n, rng)]))
     axes_only = cluster.put("axes", Cells(mean, axes, np.empty((0, axes.shape[1]), dtype=np.float32)))
-    some = _components_at(X, frame, axes_only, rows_for_centers(n, rng))
+    some = [
+        cluster.submit("sample", _sample, X.futures[number], rows, frame, axes_only)
+        for number, _, rows in rows_by_block(rows_for_centers(n, rng), X.starts)
+    ]
     centers = cluster.collect([cluster.submit("centers", _centers, some, n, rng)])[0]
     cells = cluster.put("cells", Cells(mean, axes, centers))
     numbers = [cluster.submit("assign", _assign, block, frame, cells) for block in X.futures]
@@ -149,7 +153,7 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
     ]
     joined = []
     for s in range(first_cells.size - 1):
-        parts = [cluster.submit("part", _part, pieces, s) for pieces in split]
+        parts = [cluster.submit("part", itemgetter(s), pieces) for pieces in split]
         joined.append(cluster.submit("join", _join, parts, cells, int(first_cells[s]), cell_size(n)))
     cluster.wait(joined)
     del split, numbers, parts  # workers may release them
@@ -165,16 +169,6 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
     return Shards(shards, directory, cluster.put("directory", directory))
 
 
-def _components_at(X: Blocks, frame: Frame, cells: Any, rows: np.ndarray) -> list[Any]:
-    """Futures of the components of some rows (ascending), by block."""
-    cuts = np.searchsorted(rows, X.starts)
-    return [
-        X.cluster.submit("sample", _sample, block, rows[a:b] - start, frame, cells)
-        for block, a, b, start in zip(X.futures, cuts[:-1], cuts[1:], X.starts[:-1], strict=True)
-        if b > a
-    ]
-
-
 def _sample(block: np.ndarray, rows: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
     return cells.components(frame(take(block, rows)))
 
@@ -184,7 +178,7 @@ def _centers(some: Sequence[np.ndarray], n: int, rng: np.random.Generator) -> np
 
 
 def _assign(block: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
-    return cells.of(frame(block)).astype(np.int32) if len(block) else np.empty(0, dtype=np.int32)
+    return cells.of(frame(block)).astype(np.int32)
 
 
 def _count(numbers: np.ndarray, cells: Cells) -> np.ndarray:
@@ -209,10 +203,6 @@ def _split(
     samples, shard = frame(block), np.searchsorted(first_cells, numbers, side="right") - 1
     chosen = (np.flatnonzero(shard == s) for s in range(first_cells.size - 1))
     return [(samples[rows], rows + start, numbers[rows]) for rows in chosen]
-
-
-def _part(pieces: list[Any], s: int) -> Any:
-    return pieces[s]
 
 
 def _join(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cells: Cells, first: int, size: int) -> Shard:

@@ -19,7 +19,7 @@ from ldsu.solvers._expansion import KernelExpansion
 from ldsu.solvers._filters import FILTERS, SMOOTH_FILTERS
 from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, warn_residual
 from ldsu.solvers._landmarks import landmark_features, resolve_n_directions
-from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units
+from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units, neighbor_weights
 from ldsu.solvers._precision import conditional, conditioning_sets, random_ranks, residual_factor
 from ldsu.solvers._problem import Problem, graph_key, rounded_product
 from ldsu.solvers._sparse import (
@@ -73,6 +73,7 @@ __all__ = [
     "landmark_directions",
     "landmark_features",
     "landmarks_of",
+    "neighbor_weights",
     "products",
     "random_ranks",
     "residual_factor",

@@ -32,6 +32,25 @@ def in_units(X: np.ndarray, origin: np.ndarray | None, unit: float, dtype: str) 
     return np.clip(samples, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=samples).astype(dtype, copy=False)
 
 
+def neighbor_weights(
+    near: Any,
+    new: Any,
+    P_new: Any,
+    points: Any,
+    P: Any,
+    gamma: float,
+    nugget: float,
+    dtype: str,
+    arrays: Arrays,
+) -> Any:
+    """Weights (b, k) of the training samples `near` in the features of new samples (b, d)."""
+    xp = arrays.xp
+    Y = arrays.put(points[near], dtype) - new[:, None]
+    Y = xp.concatenate([Y, xp.zeros_like(Y[:, :1])], axis=1)
+    P_all = xp.concatenate([arrays.put(P[near], dtype), P_new[:, None]], axis=1)
+    return conditional(Y, P_all, near < 0, gamma, nugget, arrays)[0]
+
+
 @dataclass(frozen=True)
 class LocalExpansion:
     """``features(x) = p(x)^T C + w(x)^T F_N``: landmarks plus a correction by the nearest training points N.
@@ -98,7 +117,7 @@ class LocalExpansion:
 
     def _batch(self, X: np.ndarray, points: Any, P: Any, local: Any, *, arrays: Arrays) -> np.ndarray:
         # Single precision suffices for training; here a row's features would depend on other rows of its batch.
-        xp, dtype = arrays.xp, np.result_type(X, self.points).name
+        dtype = np.result_type(X, self.points).name
         samples = in_units(X, self.origin, self.unit, dtype)
         new = arrays.put(samples)
         landmarks, C = arrays.put(self.landmarks, dtype), arrays.put(self.global_coefficients, dtype)
@@ -108,10 +127,7 @@ class LocalExpansion:
 
         def fill(block: slice) -> None:
             at = near[block]
-            Y = arrays.put(points[at], dtype) - new[block][:, None]
-            Y = xp.concatenate([Y, xp.zeros_like(Y[:, :1])], axis=1)
-            P_all = xp.concatenate([arrays.put(P[at], dtype), P_new[block][:, None]], axis=1)
-            weights, _ = conditional(Y, P_all, at < 0, self.gamma, self.nugget, arrays)
+            weights = neighbor_weights(at, new[block], P_new[block], points, P, self.gamma, self.nugget, dtype, arrays)
             features[block] = (
                 P_new[block] @ C + (arrays.put(weights, dtype)[:, None] @ arrays.put(local[at], dtype))[:, 0]
             )

@@ -1,18 +1,20 @@
 """Task groups: messages arrive, sums are over all members, and a lost worker changes nothing."""
 
+import asyncio
 import os
 import signal
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 
-from ldsu.dask import gang  # noqa: E402
+from ldsu.dask import task_group  # noqa: E402
 from ldsu.dask.cluster import Cluster, ClusterError  # noqa: E402
-from ldsu.dask.gang import Exchange, Peers, PeersGone, Tag, run_group  # noqa: E402
+from ldsu.dask.task_group import Mailbox, Peers, PeersGone, run_group  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -116,31 +118,35 @@ def test_the_error_of_a_member_is_raised(cluster):
         run_group(cluster, "failing", failing, [[], []], [(), ()])
 
 
-class FakeWorker:
-    address = "here"
-
-    def __init__(self):
-        self.handlers = {}
-
-
-def test_messages_for_a_member_that_has_left_are_refused():
-    exchange = Exchange(FakeWorker())
-    tag = Tag(0, "sum", 0)
-    assert not exchange.put("mailbox", tag, 5)
-    exchange.open("mailbox")
-    assert exchange.put("mailbox", tag, 5)
-    assert exchange.take("mailbox", tag, 0.0) == (True, 5)
-    assert exchange.take("mailbox", tag, 0.0) == (False, None)
-    exchange.close("mailbox")
-    assert not exchange.put("mailbox", tag, 5)
+def test_messages_are_received_once_and_those_of_a_failed_member_raise_its_error():
+    mailbox, tag = Mailbox("mailbox"), (1, "sum", 0)
+    assert mailbox.open()
+    assert not mailbox.open()  # a task that is recomputed alone
+    mailbox.put(tag, 5)
+    assert asyncio.run(mailbox.fetch(*tag)) == 5
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(mailbox.fetch(*tag), 0.01))
+    mailbox.put((1, "sum", 1), 6)
+    mailbox.fail(PeersGone("Member 0 has left."))
+    assert asyncio.run(mailbox.fetch(1, "sum", 1)) == 6
+    with pytest.raises(PeersGone, match="Member 0 has left"):
+        asyncio.run(mailbox.fetch(1, "sum", 2))
 
 
-def test_a_member_stops_when_its_peer_has_left_or_its_result_is_not_needed(monkeypatch):
-    monkeypatch.setattr(gang, "POLL_SECONDS", 0.01)
-    exchange = Exchange(FakeWorker())
-    exchange.open("own")
-    peers = Peers(exchange, 0, ["here", "here"], ["own", "other"], lambda: True)
-    with pytest.raises(PeersGone, match="Member 1 has left"):
+@pytest.mark.parametrize("reason", [PeersGone, task_group.Cancelled])
+def test_a_member_stops_when_its_peer_has_left_or_its_result_is_not_needed(reason, monkeypatch):
+    monkeypatch.setattr(task_group, "POLL_SECONDS", 0.01)
+
+    def check(member):
+        raise reason(f"Member {member} is lost.")
+
+    peers = Peers(0, 2, Mailbox("own"), lambda member, tag: Future(), check)
+    with pytest.raises(reason, match="Member 1 is lost"):
         peers.receive(1, "sum")
-    with pytest.raises(gang.Cancelled):
-        Peers(exchange, 0, ["here", "here"], ["own", "other"], lambda: False).receive(1, "sum")
+
+
+def test_a_connection_that_breaks_is_a_lost_member():
+    broken = Future()
+    broken.set_exception(ConnectionResetError("in read"))
+    with pytest.raises(PeersGone, match="Member 1 is lost"):
+        Peers(0, 2, Mailbox("own"), lambda member, tag: broken, lambda member: None).receive(1, "sum")
