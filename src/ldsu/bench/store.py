@@ -20,6 +20,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
@@ -57,6 +58,7 @@ COLUMNS = (
     "written_at",
 )
 
+OWN_CLAIM = "data = ? AND split = ? AND pid = ? AND host = ?"
 # Older stores lack these tables; they are created when first written.
 LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS finished (data TEXT NOT NULL, split INTEGER NOT NULL, asked TEXT NOT NULL,
@@ -409,8 +411,7 @@ class Store:
 
     def done_keys(self, task: Task) -> set[Cell]:
         """The cells of a task in the store."""
-        query = f"SELECT {', '.join(KEY)} FROM cells WHERE data = ? AND split = ?"
-        return {Cell(*row) for row in self._query(query, astuple(task))}
+        return {Cell(task.data, task.split, *key) for key in self.keys(task)}
 
     def keys(self, task: Task, *, failed: bool = False) -> Iterator[tuple[int, str, str, float, int]]:
         """Keys of the cells of a task, or of those with an error: labels, method, params, C, fold."""
@@ -503,38 +504,34 @@ class Store:
             found.setdefault(Task(data, split), set()).add(fingerprint)
         return found
 
-    def claim(self, task: Task, *, memory: int = 0, available: int | None = None, patience: float = 0.0) -> bool:
-        """Claim a task for this process. Returns False if a live process holds it or memory is short.
+    def claim(self, task: Task, *, memory: int = 0, available: int | None = None) -> bool:
+        """Claim a task for this process. Returns False if another live process holds it or memory is short.
 
         Parameters
         ----------
         task : Task
             Task to claim.
         memory : int
-            Bytes it needs. Memory that other processes of this machine have claimed but not yet used is not free.
+            Bytes it needs. Memory that processes of this machine have claimed but not yet used is not free.
         available : int or None
             Bytes free on this machine; None skips the check.
-        patience : float
-            Seconds for which the claim of a dead process of this machine is respected: its run has yet to record the
-            failure, and may abandon the task.
 
         Raises
         ------
         MemoryError
-            If the task does not fit and no other process will free memory.
+            If the task does not fit and no other task will free memory.
         """
         owner = self.owner(os.getpid())
         with self._transaction():
-            now = time.time()  # after waiting for the lock
-            others = [(claim, claim.is_live(now)) for claim in self.claims() if not claim.owner.is_same(owner)]
-            if any(
-                claim.task == task and (live or (claim.is_local and abs(now - claim.heartbeat) < patience))
-                for claim, live in others
-            ):
+            live = self.live_claims()  # after waiting for the lock
+            if any(claim.task == task and not claim.owner.is_same(owner) for claim in live):
                 return False
-            local = [claim for claim, live in others if live and claim.is_local]
-            if available is not None and memory > available - sum(map(_unused_memory, local)):
-                if any(claim.memory for claim in local):
+            claimed: Counter[int] = Counter()
+            for claim in live:
+                if claim.is_local and claim.task != task:
+                    claimed[claim.owner.pid] += claim.memory
+            if available is not None and memory > available - sum(_unused_memory(*item) for item in claimed.items()):
+                if any(claimed.values()):
                     return False
                 raise MemoryError(
                     f"{task.data}, split {task.split} needs about {memory / 2**30:.1f} GiB, but "
@@ -543,7 +540,7 @@ class Store:
                 )
             self._db.execute(
                 "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, '')",
-                (*astuple(task), owner.pid, owner.started, owner.host, time.time(), memory),
+                (*astuple(task), *astuple(owner), time.time(), memory),
             )
         return True
 
@@ -560,18 +557,21 @@ class Store:
         now = time.time()
         return [claim for claim in self.claims() if claim.is_live(now)]
 
-    def heartbeat(self, doing: Mapping[int, str]) -> None:
-        """Update the heartbeat and current step of processes of this machine."""
+    def heartbeat(self, doing: Mapping[Task, str]) -> None:
+        """Update the heartbeat and current step of tasks of this process."""
         with self._transaction():
             self._db.executemany(
-                "UPDATE claims SET heartbeat = ?, doing = ? WHERE pid = ? AND host = ?",
-                [(time.time(), text, pid, self.host) for pid, text in doing.items()],
+                f"UPDATE claims SET heartbeat = ?, doing = ? WHERE {OWN_CLAIM}",
+                [(time.time(), text, *self._own_claim(task)) for task, text in doing.items()],
             )
 
-    def release(self, task: Task) -> None:
-        """Release a task of this process."""
+    def release(self, task: Task | None = None) -> None:
+        """Release a task of this process; None for all of them."""
         with self._transaction():
-            self._release(task)
+            if task is None:
+                self._db.execute("DELETE FROM claims WHERE pid = ? AND host = ?", (os.getpid(), self.host))
+            else:
+                self._release(task)
 
     def finish(self, task: Task, fingerprint: str) -> None:
         """Release a task as finished under a hash of its cells, so that a larger grid reopens it.
@@ -590,16 +590,15 @@ class Store:
             self._db.execute("DELETE FROM finished WHERE data = ? AND split = ?", astuple(task))
 
     def _release(self, task: Task) -> None:
-        self._db.execute(
-            "DELETE FROM claims WHERE data = ? AND split = ? AND pid = ? AND host = ?",
-            (*astuple(task), os.getpid(), self.host),
-        )
+        self._db.execute(f"DELETE FROM claims WHERE {OWN_CLAIM}", self._own_claim(task))
+
+    def _own_claim(self, task: Task) -> tuple[str, int, int, str]:
+        return task.data, task.split, os.getpid(), self.host
 
     def clear_stale(self) -> None:
         """Delete the claims of dead processes."""
-        now = time.time()
         with self._transaction():
-            stale = [claim for claim in self.claims() if not claim.is_live(now)]
+            stale = set(self.claims()) - set(self.live_claims())
             self._db.executemany("DELETE FROM claims WHERE data = ? AND split = ?", [astuple(c.task) for c in stale])
 
     # Failures
@@ -753,9 +752,12 @@ def _where(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
     return (f" WHERE {' AND '.join(terms)}" if terms else ""), values
 
 
-def _unused_memory(claim: Claim) -> int:
-    """Bytes claimed but not yet used."""
-    try:
-        return max(0, claim.memory - psutil.Process(claim.owner.pid).memory_info().rss)
-    except psutil.Error:
-        return 0
+def _unused_memory(pid: int, claimed: int) -> int:
+    """Bytes that a process has claimed and that neither it nor its workers use yet."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for user in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error):  # it has just exited
+                claimed -= user.memory_info().rss
+        return max(0, claimed)
+    return 0
