@@ -52,7 +52,7 @@ class ClusterWorker:
         self.cluster.set_stage(f"{task.data}, split {task.split}")
         with self.cluster.translate_errors():
             messages = Queue(client=self.cluster.client)
-            future = self.cluster.submit("cells", _call, function, messages, engine, experiment, task, *arguments)
+            future = self.cluster.submit("cells", _call, function, messages.name, engine, experiment, task, *arguments)
             yield f"{task.data}, split {task.split} on the cluster"
             try:
                 while not future.done() or messages.qsize():
@@ -68,5 +68,8 @@ class ClusterWorker:
         """Nothing to do: tasks end with the client."""
 
 
-def _call(function: Callable[..., None], messages: Any, *arguments: Any) -> None:
-    function(messages.put, *arguments)
+def _call(function: Callable[..., None], queue: str, *arguments: Any) -> None:
+    # By name: a scheduler in the client's process would deadlock when it unpickles a queue.
+    from distributed import Queue
+
+    function(Queue(queue).put, *arguments)

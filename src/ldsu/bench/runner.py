@@ -331,7 +331,7 @@ class _Session:
                 match message:
                     case str():
                         self.progress.doing[slot] = message
-                    case list():
+                    case list() | tuple():  # Dask sends a list as a tuple
                         self.add_rows(self.running[slot][0], message)
                     case _End(error):
                         next_look = 0.0
@@ -401,7 +401,7 @@ class _Session:
             self.next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
         self.display.update(self.progress)
 
-    def add_rows(self, task: Task, rows: list[Row]) -> None:
+    def add_rows(self, task: Task, rows: Sequence[Row]) -> None:
         written, known = self.store.add(rows, self.run_id), self.progress.tasks[task]
         known.computed += written
         known.present += written
