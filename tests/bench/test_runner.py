@@ -62,6 +62,7 @@ def start(path, pause=0.0, gate=None, **options):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -248,6 +249,16 @@ def test_ctrl_c_ends_it_at_once_with_code_130_and_says_how_to_continue(sent, tmp
     assert len(comparable(path)) == 6
     with Store(path) as store:
         assert store.claims() == []
+
+
+def test_ctrl_c_in_a_terminal_reaches_starting_workers_without_a_traceback(tmp_path):
+    process = start(tmp_path / "x.sqlite", gate=tmp_path / "never", quiet=False)
+    wait_until(lambda: len(workers_of(process)) == 2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Interrupted with 0 of 360 cells" in said
+    assert "Traceback" not in said
 
 
 def test_a_task_that_raises_is_given_up_and_the_others_go_on(tmp_path, monkeypatch, capsys):

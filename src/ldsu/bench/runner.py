@@ -414,9 +414,9 @@ class _Session:
         goes_on = True
         if isinstance(error, WorkerDied):
             self.workers.pop(slot).stop()
-            goes_on = self.record_exit(task if error.in_task else None, str(error), error.stderr)
+            goes_on = self.record_exit(task if error.in_task else None, error.how, error.stderr)
         elif isinstance(error, TaskFailed):
-            self.abandon(task, str(error), error.details)
+            self.abandon(task, error.message, error.traceback)
         elif error is not None:
             self.abandon(task, describe_error(error), "".join(traceback.format_exception(error)))
         elif (present := self.grid.count_present(task, self.store.done_keys(task))) < self.total[task]:
@@ -526,9 +526,11 @@ class _Session:
                     case _End(error):
                         del self.running[slot], self.progress.doing[slot]
                         if isinstance(error, WorkerDied):
-                            self.error(f"{failed}: the worker {error}. {_last_line(error.stderr)}".strip())
+                            self.error(f"{failed}: the worker {error.how}. {_last_line(error.stderr)}".strip())
+                        elif isinstance(error, TaskFailed):
+                            self.error(f"{failed}: {error.message}")
                         elif error is not None:
-                            self.error(f"{failed}: {error}")
+                            raise error
         self.stop_workers()
 
 

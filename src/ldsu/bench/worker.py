@@ -18,8 +18,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing import Pipe
+from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -46,23 +47,21 @@ STDERR_BYTES = 4000
 PR_SET_PDEATHSIG = 1
 
 
+@dataclass(eq=False)
 class WorkerDied(Exception):
-    """The process of a worker exited: how, as part of a message, and the last part of its standard error.
+    """The process of a worker exited: how, its last output, and whether it had started to compute."""
 
-    `in_task` is False if it had not started.
-    """
-
-    def __init__(self, how: str, stderr: str, in_task: bool) -> None:
-        super().__init__(how)
-        self.stderr, self.in_task = stderr, in_task
+    how: str
+    stderr: str
+    in_task: bool
 
 
+@dataclass(eq=False)
 class TaskFailed(Exception):
-    """A task raised an exception: its message and its traceback."""
+    """A task raised an exception."""
 
-    def __init__(self, message: str, details: str) -> None:
-        super().__init__(message)
-        self.details = details
+    message: str
+    traceback: str
 
 
 class LocalWorker:
@@ -109,27 +108,21 @@ class LocalWorker:
         with suppress(EOFError):
             while not future.done() or self.reader.poll():
                 if self.reader.poll(POLL_SECONDS):
-                    match self.reader.recv():
-                        case None:
-                            pass
-                        case int(pid):  # the first message
-                            pass
-                        case message:
-                            yield message
+                    message = self.reader.recv()
+                    if isinstance(message, int):  # the first one
+                        pid = message
+                    elif message is not None:
+                        yield message
                 elif pid and _has_exited(pid):
                     break
         try:
             failure = future.result(GRACE_SECONDS)
-        except BrokenProcessPool as error:
-            raise WorkerDied(_exit_reason(str(error)), self._stderr_tail(), bool(pid)) from None
-        except TimeoutError:
-            raise WorkerDied("exited and left a process behind", self._stderr_tail(), bool(pid)) from None
+        except (BrokenProcessPool, TimeoutError) as error:
+            how = "exited and left a process behind" if isinstance(error, TimeoutError) else _exit_reason(str(error))
+            self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - STDERR_BYTES))
+            raise WorkerDied(how, self.log.read().decode(errors="replace").strip(), bool(pid)) from None
         if failure:
-            raise TaskFailed(*failure)
-
-    def _stderr_tail(self) -> str:
-        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - STDERR_BYTES))
-        return self.log.read().decode(errors="replace").strip()
+            raise failure
 
     def stop(self) -> None:
         """Kill the process."""
@@ -167,6 +160,7 @@ def _signals_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # loky starts it, and then it would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -221,13 +215,13 @@ def _exit_with(parent: int) -> None:
     os._exit(1)
 
 
-def _call(function: Callable[..., None], *arguments: Any) -> tuple[str, str] | None:
-    """Call a function; returns the message and traceback of an exception, which itself may not be picklable."""
+def _call(function: Callable[..., None], *arguments: Any) -> TaskFailed | None:
+    """Call a function; an exception, which may not be picklable, is returned as text."""
     _send(os.getpid())
     try:
         function(_send, *arguments)
     except Exception as error:
-        return describe_error(error), traceback.format_exc()
+        return TaskFailed(describe_error(error), traceback.format_exc())
     return None
 
 
