@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from functools import cached_property
@@ -296,10 +296,9 @@ class Store:
     def _select(self, query: str, values: Sequence[Any] = ()) -> Iterator[dict[str, Any]]:
         """Rows as dicts by column."""
         with self._translate_errors("read"):
-            cursor = self._db.execute(query, values)
-            names = [column[0] for column in cursor.description]
-            for row in cursor:
-                yield dict(zip(names, row, strict=True))
+            cursor = self._db.cursor()
+            cursor.row_factory = sqlite3.Row
+            yield from map(dict, cursor.execute(query, values))
 
     @cached_property
     def host(self) -> str:
@@ -366,11 +365,8 @@ class Store:
         """Write a batch atomically; existing rows are kept. Returns the number of rows written."""
         now = time.time()
         values = [_values(row, run, now) for row in rows]
-        marks = ", ".join("?" * len(COLUMNS))
         with self._transaction():
-            return self._db.executemany(
-                f"INSERT OR IGNORE INTO cells ({', '.join(COLUMNS)}) VALUES ({marks})", values
-            ).rowcount
+            return self._db.executemany(f"{_insert_into('cells', COLUMNS)} ON CONFLICT DO NOTHING", values).rowcount
 
     def merge(self, other: Store, data: Sequence[str]) -> int:
         """Copy the cells of some data sets, and their runs, from a store with the same protocol.
@@ -389,15 +385,12 @@ class Store:
         with self._transaction():
             number: dict[int, int | None] = {}
             for run in other._select(f"SELECT * FROM runs WHERE id IN (SELECT DISTINCT run FROM cells{where})", values):
-                columns = [name for name in run if name != "id"]
-                number[run["id"]] = self._db.execute(
-                    f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-                    [run[name] for name in columns],
-                ).lastrowid
+                old = run.pop("id")
+                number[old] = self._db.execute(_insert_into("runs", run), list(run.values())).lastrowid
             rows = other._query(f"SELECT {', '.join(COLUMNS)} FROM cells{where}", values)
             at = COLUMNS.index("run")
             added = self._db.executemany(
-                f"INSERT INTO cells ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
+                f"{_insert_into('cells', COLUMNS)} "
                 f"ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET "
                 f"{', '.join(f'{name} = excluded.{name}' for name in COLUMNS if name not in KEY)} "
                 "WHERE cells.error IS NOT NULL AND excluded.error IS NULL",
@@ -420,8 +413,7 @@ class Store:
 
     def count(self, task: Task) -> Count:
         """Number of cells of a task in the store."""
-        query = "SELECT COUNT(*), COUNT(error), MAX(written_at) FROM cells WHERE data = ? AND split = ?"
-        return Count(*next(self._query(query, astuple(task))))
+        return self.counts(data=task.data, split=task.split).get(task, Count(0, 0))
 
     def rows(self, **filters: Any) -> Iterator[dict[str, Any]]:
         """Rows in the order of their keys, as dicts by column.
@@ -434,12 +426,13 @@ class Store:
         where, values = _where(filters)
         yield from self._select(f"SELECT {', '.join(COLUMNS)} FROM cells{where} ORDER BY {', '.join(KEY)}", values)
 
-    def counts(self) -> dict[Task, Count]:
-        """Number of cells per task."""
-        query = "SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells GROUP BY data, split"
-        return {Task(data, split): Count(*rest) for data, split, *rest in self._query(query)}
+    def counts(self, **filters: Any) -> dict[Task, Count]:
+        """Number of cells per task; filters as in `rows`."""
+        where, values = _where(filters)
+        query = f"SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells{where} GROUP BY data, split"
+        return {Task(data, split): Count(*rest) for data, split, *rest in self._query(query, values)}
 
-    def delete_errors(self, tasks: Iterable[Task], methods: Sequence[str]) -> list[Task]:
+    def delete_errors(self, tasks: Sequence[Task], methods: Sequence[str]) -> list[Task]:
         """Delete the cells of some methods that hold an error, so that they are retried.
 
         Tasks claimed by a live process are skipped. Returns those tasks.
@@ -447,15 +440,11 @@ class Store:
         where, values = _where({"method": list(methods)})
         with self._transaction():
             busy = {claim.task for claim in self.live_claims()}
-            kept = []
-            for task in tasks:
-                if task in busy:
-                    kept.append(task)
-                    continue
+            for task in (task for task in tasks if task not in busy):
                 query = f"DELETE FROM cells{where} AND data = ? AND split = ? AND error IS NOT NULL"
                 if self._db.execute(query, [*values, *astuple(task)]).rowcount:
                     self._open(task)
-        return kept
+        return [task for task in tasks if task in busy]
 
     # Tasks
 
@@ -732,6 +721,11 @@ def _values(row: Row, run: int, now: float) -> tuple[Any, ...]:
         run,
         now,
     )
+
+
+def _insert_into(table: str, columns: Collection[str]) -> str:
+    """An INSERT statement."""
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 def _where(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
