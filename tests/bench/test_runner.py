@@ -23,7 +23,6 @@ from ldsu.bench.forecast import Progress, TaskProgress, time_left
 from ldsu.bench.status import status_of_store, task_fingerprint
 from ldsu.bench.store import COLUMNS, Store, StoreError
 from ldsu.bench.tasks import Task
-from ldsu.bench.worker import Assignment, _tasks_left
 
 TESTS = Path(__file__).parents[1]
 PYTHONPATH = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -63,13 +62,13 @@ def start(path, pause=0.0, gate=None, **options):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
 def workers_of(process):
-    return [
-        child for child in psutil.Process(process.pid).children() if "ldsu.bench.worker" in " ".join(child.cmdline())
-    ]
+    children = psutil.Process(process.pid).children()
+    return [child for child in children if "loky.backend.popen" in " ".join(child.cmdline())]
 
 
 def is_dead(process):
@@ -227,12 +226,10 @@ def test_a_run_of_one_method_and_one_of_all_leave_each_other_nothing_to_do(tmp_p
         store._db.execute("DELETE FROM finished")
         for experiment in (whole, part, whole):
             store.finish(task, task_fingerprint(experiment, task))
-        for experiment in (whole, part):
-            signs = {task: task_fingerprint(experiment, task)}
-            given = Assignment(experiment, "fake_engine", str(path), 1, (task,), signs, os.getpid())
-            assert _tasks_left(given, store) == []
-    assert run(path, whole, only=["Y"], quiet=False).exit_code == 0
-    assert "all 60 cells are in" in capsys.readouterr().err
+        assert store.finished() == {task: {task_fingerprint(experiment, task) for experiment in (whole, part)}}
+    for experiment, only, cells in ((whole, (), 120), (part, (), 60), (whole, ["Y"], 60)):
+        assert run(path, experiment, only=only, quiet=False).exit_code == 0
+        assert f"all {cells} cells are in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -252,6 +249,16 @@ def test_ctrl_c_ends_it_at_once_with_code_130_and_says_how_to_continue(sent, tmp
     assert len(comparable(path)) == 6
     with Store(path) as store:
         assert store.claims() == []
+
+
+def test_ctrl_c_in_a_terminal_reaches_starting_workers_without_a_traceback(tmp_path):
+    process = start(tmp_path / "x.sqlite", gate=tmp_path / "never", quiet=False)
+    wait_until(lambda: len(workers_of(process)) == 2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Interrupted with 0 of 360 cells" in said
+    assert "Traceback" not in said
 
 
 def test_a_task_that_raises_is_given_up_and_the_others_go_on(tmp_path, monkeypatch, capsys):
@@ -283,21 +290,45 @@ def test_a_task_that_takes_its_worker_down_is_tried_three_times(tmp_path, monkey
 
 
 def test_a_task_is_not_tried_again_before_the_death_of_its_worker_is_counted(tmp_path, monkeypatch):
-    path, handle_exit = tmp_path / "x.sqlite", runner._Session.handle_exit
+    path, add_failure = tmp_path / "x.sqlite", Store.add_failure
 
-    def bury_late(self, worker):
+    def record_late(*arguments, **options):
         time.sleep(1.5)  # long enough for another worker to look for work
-        return handle_exit(self, worker)
+        return add_failure(*arguments, **options)
 
-    monkeypatch.setattr(runner._Session, "handle_exit", bury_late)
+    monkeypatch.setattr(Store, "add_failure", record_late)
     monkeypatch.setenv("FAKE_TROUBLE", "die a")
     run(path, fake_engine.experiment(repetitions=1))
     with Store(path) as store:
         assert [failure["final"] for failure in store.failures()] == [0, 0, 0, 1]
 
 
+def test_a_task_whose_worker_has_died_is_left_to_its_run_while_that_lives(undisturbed, tmp_path):
+    path, gate = tmp_path / "x.sqlite", tmp_path / "gate"
+    small = {"data": ("a",), "repetitions": 1}
+    first = start(path, gate=gate, jobs=1, experiment=small)
+    wait_until(lambda: n_rows(path) == 3)
+    first.send_signal(signal.SIGSTOP)  # it cannot notice
+    workers_of(first)[0].kill()
+    second = start(path, json=True, quiet=False, experiment=small)
+    while "this run waits, and takes over if the other stops" not in (line := second.stdout.readline()):
+        assert line, "it did not wait"
+    with Store(path, read_only=True) as store:
+        assert [claim.owner.pid for claim in store.live_claims()] == [first.pid]
+    gate.touch()
+    first.send_signal(signal.SIGCONT)
+    for process in (first, second):
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert comparable(path) == [row for row in comparable(undisturbed) if row["data"] == "a" and row["split"] == 0]
+    with Store(path) as store:
+        assert [(failure["run"], failure["final"]) for failure in store.failures()] == [(1, 0)]
+
+
 def test_workers_that_cannot_start_end_the_run_with_the_reason(tmp_path, monkeypatch, capsys):
-    (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'worker' in ' '.join(sys.orig_argv): os._exit(7)\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'loky.backend.popen' in ' '.join(sys.orig_argv): os._exit(7)\n"
+    )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{PYTHONPATH}")
     summary = run(tmp_path / "x.sqlite")
     assert summary.exit_code == 1
@@ -366,7 +397,6 @@ def test_a_child_of_a_dead_worker_that_holds_its_pipe_does_not_hold_the_run(tmp_
     broken = []
     monkeypatch.setattr(threading, "excepthook", broken.append)
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(runner, "GRACE_SECONDS", 0.1)
     monkeypatch.setenv("FAKE_TROUBLE", "orphan a")
     monkeypatch.setenv("FAKE_ORPHAN", str(tmp_path / "orphan"))
     begin = time.monotonic()
@@ -376,7 +406,7 @@ def test_a_child_of_a_dead_worker_that_holds_its_pipe_does_not_hold_the_run(tmp_
     orphan.kill()
     assert time.monotonic() - begin < 30
     assert summary.exit_code == 0
-    wait_until(lambda: not [thread for thread in threading.enumerate() if "_read" in thread.name])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("ldsu")])
     assert broken == []
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from ldsu.bench import store as store_module
@@ -311,16 +312,6 @@ def test_a_stale_claim_is_taken_over(store, kind):
     assert [claim.owner for claim in store.claims()] == [me]
 
 
-def test_a_task_whose_owner_has_just_died_is_left_until_its_run_has_counted_that(store):
-    owner = dead_process(store)
-    put_claim(store, owner)
-    assert not store.claim(TASK, patience=60.0)
-    assert [claim.owner for claim in store.claims()] == [owner]
-    put_claim(store, owner, heartbeat=time.time() - 61)
-    assert store.claim(TASK, patience=60.0)
-    assert store.claim(TASK, patience=60.0)  # of one's own
-
-
 def test_a_claim_of_another_host_holds_while_its_heart_beats(store):
     put_claim(store, Owner(1, 0.0, "elsewhere"))
     assert not store.claim(TASK)
@@ -331,7 +322,7 @@ def test_a_claim_of_another_host_holds_while_its_heart_beats(store):
 def test_a_heartbeat_says_what_a_worker_does(store):
     store.claim(TASK)
     store._db.execute("UPDATE claims SET heartbeat = 0")
-    store.heartbeat({os.getpid(): "KSDA"})
+    store.heartbeat({TASK: "KSDA"})
     (claim,) = store.claims()
     assert claim.doing == "KSDA"
     assert time.time() - claim.heartbeat < 10
@@ -343,6 +334,28 @@ def test_memory_claimed_by_others_and_not_yet_used_is_not_free(store):
     put_claim(store, parent, task=Task("usps", 1), memory=100 * gib)
     assert not store.claim(TASK, memory=50 * gib, available=120 * gib)
     assert store.claim(TASK, memory=10 * gib, available=120 * gib)
+    # This process runs several tasks.
+    assert not store.claim(Task("usps", 2), memory=15 * gib, available=120 * gib)
+
+
+def test_memory_that_a_process_or_its_workers_use_is_not_counted_twice(store):
+    mib = 2**20
+    code = "import sys; x = bytearray(200 * 2**20); print('.', flush=True); sys.stdin.readline()"
+    assert store.claim(Task("usps", 1), memory=psutil.Process().memory_info().rss + 200 * mib)
+    assert not store.claim(TASK, memory=mib, available=100 * mib)
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        worker.stdout.readline()
+        assert store.claim(TASK, memory=mib, available=100 * mib)
+        worker.stdin.close()
+
+
+def test_all_claims_of_a_process_are_released_together(store):
+    put_claim(store, store.owner(os.getppid()))
+    for split in (1, 2):
+        assert store.claim(Task("usps", split))
+    store.release()
+    assert [claim.task for claim in store.claims()] == [TASK]
 
 
 def test_a_task_that_fits_nowhere_is_an_error_with_both_figures(store):

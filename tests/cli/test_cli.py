@@ -50,7 +50,7 @@ def half_done(folder):
         run = store.begin_run("ldsu bench run small", 1, 1)
         store.add_failure(Task("digits", 0), run, "Traceback\nArithmeticError: three", final=True)
         store.claim(Task("digits", 0))
-        store.heartbeat({os.getpid(): "digits, KPCA"})
+        store.heartbeat({Task("digits", 0): "digits, KPCA"})
         yield folder
 
 

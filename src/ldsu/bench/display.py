@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from ldsu._utils.stages import format_duration
 from ldsu.bench.forecast import Progress, TaskProgress, format_time_left
@@ -18,29 +19,68 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Prints only errors; base class of the other displays."""
+    """Prints only errors; base class of the other displays, which override `show` and `show_progress`."""
+
+    # Seconds between two calls of `show_progress`.
+    interval = math.inf
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
 
     def start(self, experiment: Experiment, path: Path, run: int, progress: Progress, threads: int) -> None:
         """The run starts."""
+        self.next = time.monotonic() + self.interval
+        self.show(
+            "start",
+            start_message(experiment, path, progress, threads),
+            experiment=experiment.name,
+            store=str(path),
+            run=run,
+            tasks=len(progress.tasks),
+            cells_done=progress.done,
+            cells_total=progress.total,
+            jobs=progress.jobs,
+            threads=threads,
+        )
 
     def update(self, progress: Progress) -> None:
-        """Refresh the display. Called several times a second."""
+        """Show the progress if the interval has passed. Called several times a second."""
+        if time.monotonic() >= self.next:
+            self.next = time.monotonic() + self.interval
+            self.show_progress(progress)
 
     def task_done(self, task: Task, progress: TaskProgress, seconds: float) -> None:
         """A task is finished."""
+        text = f"✓ {task.data}, split {task.split}: {progress.total:,} cells in {format_duration(seconds)}"
+        self.show("task_done", text, data=task.data, split=task.split, cells=progress.total, seconds=round(seconds, 3))
 
     def note(self, message: str) -> None:
         """Print a note."""
+        self.show("note", message, text=message)
 
     def error(self, message: str, task: Task | None = None) -> None:
         """Print an error."""
-        print(f"Error: {message}", file=self.stream, flush=True)
+        where = {"data": task.data, "split": task.split} if task else {}
+        self.show("error", f"Error: {message}", error=message, **where)
 
     def end(self, progress: Progress, summary: Summary, path: Path) -> None:
         """The run ends."""
+        self.show(
+            "end",
+            end_message(summary, path),
+            **progress_fields(progress) | {"cells_done": summary.done},
+            cells_failed=summary.failed,
+            interrupted=summary.interrupted,
+            exit_code=summary.exit_code,
+        )
+
+    def show(self, event: str, message: str, **details: Any) -> None:
+        """Print an event: its name, a message for people, and details for programs."""
+        if event == "error":
+            print(message, file=self.stream, flush=True)
+
+    def show_progress(self, progress: Progress) -> None:
+        """Print the progress."""
 
 
 class Plain(Display):
@@ -48,40 +88,27 @@ class Plain(Display):
 
     interval = 30.0
 
-    def start(self, experiment: Experiment, path: Path, run: int, progress: Progress, threads: int) -> None:
-        """The run starts."""
-        self.next = time.monotonic() + self.interval
-        self.write_line(start_message(experiment, path, progress, threads))
+    def show(self, event: str, message: str, **details: Any) -> None:
+        """Print a line, but not for every task."""
+        if event != "task_done":
+            print(message, file=self.stream, flush=True)
 
-    def update(self, progress: Progress) -> None:
-        """Print a line if the interval has passed."""
-        if time.monotonic() >= self.next:
-            self.next = time.monotonic() + self.interval
-            doing = "; ".join(progress.doing.values())
-            parts = [
-                describe_progress(progress),
-                format_duration(progress.elapsed),
-                format_time_left(progress.left),
-                describe_other_runs(progress),
-                doing,
-            ]
-            self.write_line(" | ".join(part for part in parts if part))
-
-    def note(self, message: str) -> None:
-        """Print a note."""
-        self.write_line(message)
-
-    def end(self, progress: Progress, summary: Summary, path: Path) -> None:
-        """The run ends."""
-        self.write_line(end_message(summary, path))
-
-    def write_line(self, line: str) -> None:
+    def show_progress(self, progress: Progress) -> None:
         """Print a line."""
-        print(line, file=self.stream, flush=True)
+        parts = [
+            describe_progress(progress),
+            format_duration(progress.elapsed),
+            format_time_left(progress.left),
+            describe_other_runs(progress),
+            "; ".join(progress.doing.values()),
+        ]
+        self.show("progress", " | ".join(part for part in parts if part))
 
 
 class Live(Display):
     """A progress bar and a line per worker, updated in place (needs rich)."""
+
+    styles: ClassVar = {"note": "yellow", "error": "red"}
 
     def start(self, experiment: Experiment, path: Path, run: int, progress: Progress, threads: int) -> None:
         """Open the display."""
@@ -90,7 +117,7 @@ class Live(Display):
         from rich.spinner import Spinner
 
         self.console = Console(file=self.stream, highlight=False)
-        self.console.print(start_message(experiment, path, progress, threads), markup=False)
+        super().start(experiment, path, run, progress, threads)
         self.progress = progress
         self.spinner = Spinner("dots", style="cyan")
         self.live = RichLive(console=self.console, refresh_per_second=4, transient=True, get_renderable=self.render)
@@ -126,26 +153,18 @@ class Live(Display):
             lines.append(Text(f"  {describe_other_runs(progress)}", "dim"))
         return Group(*lines)
 
-    def task_done(self, task: Task, progress: TaskProgress, seconds: float) -> None:
-        """Print a line above the display."""
-        self.console.print(
-            f"[green]✓[/] {task.data}, split {task.split}: {progress.total:,} cells in {format_duration(seconds)}"
-        )
+    def show(self, event: str, message: str, **details: Any) -> None:
+        """Print a line above the display; the last one in its place."""
+        from rich.text import Text
 
-    def note(self, message: str) -> None:
-        """Print a line above the display."""
-        self.console.print(message, markup=False, style="yellow")
-
-    def error(self, message: str, task: Task | None = None) -> None:
-        """Print a red line above the display."""
-        self.console.print(f"Error: {message}", markup=False, style="red")
-
-    def end(self, progress: Progress, summary: Summary, path: Path) -> None:
-        """Close the display and print the outcome."""
-        self.live.stop()
-        self.console.print(
-            end_message(summary, path), markup=False, style="green" if summary.exit_code == 0 else "yellow"
-        )
+        style = self.styles.get(event)
+        if event == "end":
+            self.live.stop()
+            style = "yellow" if details["exit_code"] else "green"
+        text = Text(message, style or "")
+        if event == "task_done":
+            text.stylize("green", 0, 1)
+        self.console.print(text)
 
 
 class Json(Display):
@@ -156,58 +175,14 @@ class Json(Display):
     def __init__(self) -> None:
         super().__init__(sys.stdout)
 
-    def start(self, experiment: Experiment, path: Path, run: int, progress: Progress, threads: int) -> None:
-        """Event ``start``."""
-        self.next = time.monotonic() + self.interval
-        self.write_event(
-            "start",
-            experiment=experiment.name,
-            store=str(path),
-            run=run,
-            tasks=len(progress.tasks),
-            cells_done=progress.done,
-            cells_total=progress.total,
-            jobs=progress.jobs,
-            threads=threads,
-        )
-
-    def update(self, progress: Progress) -> None:
-        """Event ``progress`` if the interval has passed."""
-        if time.monotonic() >= self.next:
-            self.next = time.monotonic() + self.interval
-            self.write_event(
-                "progress",
-                **progress_fields(progress),
-                doing=list(progress.doing.values()),
-                elsewhere=progress.other_tasks,
-            )
-
-    def task_done(self, task: Task, progress: TaskProgress, seconds: float) -> None:
-        """Event ``task_done``."""
-        self.write_event("task_done", data=task.data, split=task.split, cells=progress.total, seconds=round(seconds, 3))
-
-    def note(self, message: str) -> None:
-        """Event ``note``."""
-        self.write_event("note", text=message)
-
-    def error(self, message: str, task: Task | None = None) -> None:
-        """Event ``error``."""
-        where = {"data": task.data, "split": task.split} if task else {}
-        self.write_event("error", error=message, **where)
-
-    def end(self, progress: Progress, summary: Summary, path: Path) -> None:
-        """Event ``end``."""
-        self.write_event(
-            "end",
-            **progress_fields(progress) | {"cells_done": summary.done},
-            cells_failed=summary.failed,
-            interrupted=summary.interrupted,
-            exit_code=summary.exit_code,
-        )
-
-    def write_event(self, event: str, **details: Any) -> None:
-        """Print a line."""
+    def show(self, event: str, message: str, **details: Any) -> None:
+        """Print the event."""
         print(json.dumps({"event": event, **details}), file=self.stream, flush=True)
+
+    def show_progress(self, progress: Progress) -> None:
+        """Print the event ``progress``."""
+        doing = list(progress.doing.values())
+        self.show("progress", "", **progress_fields(progress), doing=doing, elsewhere=progress.other_tasks)
 
 
 def make_display(*, quiet: bool, json: bool) -> Display:

@@ -1,72 +1,75 @@
-"""Tasks of an experiment on a Dask cluster: a local process waits for each task and writes its rows as they arrive."""
+"""Tasks of an experiment on a Dask cluster, whose rows come back as they are computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from functools import cache
-from importlib import import_module
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ldsu.bench.spec import Experiment
-from ldsu.bench.tasks import Cell, Task
+from ldsu.bench.tasks import Task
 
-# How long to wait for rows before checking the state of the task.
+# How long to wait for a message before checking the state of the task.
 POLL_INTERVAL = "500ms"
 
 
-@cache
-def get_client(address: str) -> Any:
-    """The client of a cluster, one per process."""
+def connect_to(address: str | None) -> AbstractContextManager[Any]:
+    """The client of the cluster at an address, to be closed; of None without an address."""
+    if address is None:
+        return nullcontext()
     from ldsu.dask.cluster import connect
 
-    return connect(address)
+    client: AbstractContextManager[Any] = connect(address)
+    return client
 
 
-def slots(address: str) -> int:
+def count_slots(client: Any) -> int:
     """Number of tasks that a cluster can run at a time."""
-    from ldsu.dask.cluster import Cluster, connect
-
-    with connect(address) as client:
-        return Cluster(client).threads()
-
-
-def run_on_cluster(
-    address: str,
-    engine: str,
-    experiment: Experiment,
-    task: Task,
-    done: Set[Cell],
-    progress: Callable[[str], None],
-    options: dict[str, Any],
-) -> Iterator[list[Any]]:
-    """Batches of rows, as ``engine.run_task`` yields them, from a worker of the cluster.
-
-    Dask restarts a task whose worker dies; duplicate rows are written once.
-    """
-    from distributed import Queue
-
     from ldsu.dask.cluster import Cluster
 
-    client = get_client(address)
-    cluster = Cluster(client)
-    cluster.set_stage(f"{task.data}, split {task.split}")
-    with cluster.translate_errors():
-        rows = Queue(client=client)
-        future = cluster.submit("cells", _run_task, engine, experiment, task, done, options, rows)
-        progress(f"{task.data}, split {task.split} on the cluster")
-        try:
-            while not future.done() or rows.qsize():
-                try:
-                    yield rows.get(timeout=POLL_INTERVAL)
-                except TimeoutError:
-                    continue
-            future.result()
-        finally:
-            rows.close()
+    return Cluster(client).threads()
 
 
-def _run_task(
-    engine: str, experiment: Experiment, task: Task, done: Set[Cell], options: dict[str, Any], rows: Any
-) -> None:
-    for batch in import_module(engine).run_task(experiment, task, done.__contains__, lambda text: None, **options):
-        rows.put(batch)
+class ClusterWorker:
+    """One task at a time on a Dask cluster. Dask restarts a task whose worker dies; duplicate rows are written once.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        from ldsu.dask.cluster import Cluster
+
+        self.cluster = Cluster(client)
+
+    def compute(
+        self, function: Callable[..., None], engine: str, experiment: Experiment, task: Task, *arguments: Any
+    ) -> Iterator[Any]:
+        """Call `ldsu.bench.worker.run_task` on the cluster; yields what it sends."""
+        from distributed import Queue
+
+        self.cluster.set_stage(f"{task.data}, split {task.split}")
+        with self.cluster.translate_errors():
+            messages = Queue(client=self.cluster.client)
+            future = self.cluster.submit("cells", _call, function, messages.name, engine, experiment, task, *arguments)
+            yield f"{task.data}, split {task.split} on the cluster"
+            try:
+                while not future.done() or messages.qsize():
+                    try:
+                        yield messages.get(timeout=POLL_INTERVAL)
+                    except TimeoutError:
+                        continue
+                future.result()
+            finally:
+                messages.close()
+
+    def stop(self) -> None:
+        """Nothing to do: tasks end with the client."""
+
+
+def _call(function: Callable[..., None], queue: str, *arguments: Any) -> None:
+    # By name: a scheduler in the client's process would deadlock when it unpickles a queue.
+    from distributed import Queue
+
+    function(Queue(queue).put, *arguments)

@@ -1,57 +1,45 @@
 """Run an experiment: start workers, monitor them, and report their progress.
 
-This process computes nothing. The workers claim tasks in the store, so any number of runs can share one store: a run
-that finds every task claimed waits for the others, takes over abandoned tasks, and ends when all cells are computed.
+This process computes nothing, and it alone writes to the store. It claims tasks there for its workers, so any number of
+runs can share one store: a run that finds every task claimed waits for the others, takes over the tasks of runs that
+died, and ends when all cells are computed.
 The runs must be on one machine; with several machines, each fills its own store, and `ldsu bench merge` joins them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import pickle
 import queue
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from ldsu._utils.memory import available_memory
 from ldsu.bench.display import Display, make_display
 from ldsu.bench.forecast import Progress, TaskProgress
-from ldsu.bench.remote import slots
+from ldsu.bench.remote import ClusterWorker, connect_to, count_slots
 from ldsu.bench.spec import Experiment
 from ldsu.bench.status import Grid, survey, task_fingerprint
-from ldsu.bench.store import Claim, Count, Owner, Store, StoreError
-from ldsu.bench.tasks import Summary, Task
-from ldsu.bench.worker import Assignment
+from ldsu.bench.store import Claim, Count, Store, StoreError
+from ldsu.bench.tasks import Row, Summary, Task
+from ldsu.bench.worker import LocalWorker, TaskFailed, WorkerDied, describe_error, measure_cost, run_task
 
 ENGINE = "ldsu.bench.engine"
 # How often a run tries a task that kills its worker.
 ATTEMPTS = 3
 HEARTBEAT_SECONDS = 2.0
-GRACE_SECONDS = 1.0
+# How long idle workers wait before the run looks for tasks again.
 PAUSE_SECONDS = 0.5
 WAITING = "waiting for other workers"
-THREAD_VARIABLES = (
-    "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-)
 # Claimed by the run that measures costs: one at a time, or they would disturb each other.
 COSTS = Task("(costs)", -1)
 
@@ -107,10 +95,12 @@ def run(
     part, tasks = select(experiment, only, import_module(engine).split_tasks(experiment))
     display = make_display(quiet=quiet, json=json)
     with Store(store_path) as store, _interrupt_on_sigterm():
-        if dask is not None and jobs is None:
-            jobs = slots(dask)
-        session = _Session(experiment, part, tasks, store, engine, device, display, dask)
-        return session.run(jobs, threads, retry, plain_command(command or sys.argv, only))
+        options = {} if device is None else {"device": device}
+        with connect_to(dask) as client:
+            if client is not None and jobs is None:
+                jobs = count_slots(client)
+            session = _Session(experiment, part, tasks, store, engine, options, display, client)
+            return session.run(jobs, threads, retry, plain_command(command or sys.argv, only))
 
 
 def select(experiment: Experiment, only: Sequence[str], tasks: Sequence[Task]) -> tuple[Experiment, list[Task]]:
@@ -170,81 +160,11 @@ def cores() -> int:
     return int(joblib.cpu_count())
 
 
-class _Worker:
-    """A worker process and the thread that reads its messages."""
+@dataclasses.dataclass(frozen=True)
+class _End:
+    """The end of a task on a worker, in place of a message."""
 
-    def __init__(
-        self, assignment: Assignment, threads: int, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]
-    ) -> None:
-        self.task: Task | None = None
-        self.owner: Owner | None = None
-        self.stopping = False
-        # Unnamed: it is deleted when this process ends.
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`
-        environment = os.environ | {name: str(threads) for name in THREAD_VARIABLES}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ldsu.bench.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            env=environment,
-        )
-        assert self.process.stdin is not None
-        # If the worker dies at once, the end of its messages shows it.
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(pickle.dumps(assignment))
-            self.process.stdin.flush()
-        self.reader = threading.Thread(target=self._read, args=(messages,), daemon=True)
-        self.reader.start()
-
-    def _read(self, messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for line in lines:
-                # The last line of a killed worker may be truncated.
-                with suppress(ValueError):
-                    messages.put((self, json.loads(line)))
-        messages.put((self, None))
-
-    def has_exited(self) -> bool:
-        """Whether it has exited and its messages have been read, even if a child process still holds the pipe."""
-        if self.process.poll() is None:
-            return False
-        self.reader.join(GRACE_SECONDS)
-        return True
-
-    def stderr_tail(self) -> str:
-        """The last part of its standard error."""
-        size = self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, size - 4000))
-        return self.log.read().decode(errors="replace").strip()
-
-    def last_line(self) -> str:
-        """The last line of its standard error: the error after a traceback."""
-        return (self.stderr_tail().splitlines() or [""])[-1]
-
-    def exit_reason(self) -> str:
-        """How it exited, as part of a message."""
-        code = self.process.wait()
-        if code == -signal.SIGKILL:
-            return "was killed (SIGKILL), probably because memory ran out; try fewer --jobs"
-        if code < 0:
-            return f"was terminated by {signal.Signals(-code).name}"
-        return f"exited with code {code}"
-
-    def stop(self, grace: float = 0.0) -> None:
-        """Stop it if it is still running."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(grace)
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        assert self.process.stdin is not None
-        with suppress(OSError):
-            self.process.stdin.close()
-        # The reader ends when the pipe is closed. If a child of the worker holds the pipe, the reader is abandoned.
-        self.reader.join(GRACE_SECONDS)
-        self.log.close()
+    error: Exception | None
 
 
 class _Session:
@@ -257,13 +177,12 @@ class _Session:
         tasks: list[Task],
         store: Store,
         engine: str,
-        device: str | None,
+        options: dict[str, Any],
         display: Display,
-        dask: str | None = None,
+        client: Any = None,
     ) -> None:
-        self.dask = dask
-        self.whole, self.part, self.store, self.device, self.display = whole, part, store, device, display
-        self.engine_name, self.engine = engine, import_module(engine)
+        self.whole, self.part, self.store, self.options, self.display = whole, part, store, options, display
+        self.engine_name, self.engine, self.client = engine, import_module(engine), client
         weight = {task: float(self.engine.cost_weight(part, task)) for task in tasks}
         # Longest first: a long task started last would leave the other workers idle.
         self.tasks = sorted(tasks, key=lambda task: -weight[task])
@@ -274,10 +193,15 @@ class _Session:
         self.grid = Grid(part, self.engine)
         # For tasks of other runs: required cells minus all rows of the task.
         self.watched: dict[Task, int] = {}
-        self.messages: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
-        self.workers: list[_Worker] = []
+        # By number: workers, the tasks they compute and when they started, and messages of all of them.
+        self.workers: dict[int, LocalWorker | ClusterWorker] = {}
+        self.running: dict[int, tuple[Task, float]] = {}
+        self.messages: queue.Queue[tuple[int, Any]] = queue.Queue()
+        self.crashed: set[Task] = set()
+        self.abandoned: set[Task] = set()
         self.run_id = 0
         self.failed_starts = 0
+        self.next_heartbeat = 0.0
         self.waiting_reported = False
 
     def run(self, jobs: int | None, threads: int | None, retry: bool, command: str) -> Summary:
@@ -289,7 +213,7 @@ class _Session:
         left = sum(not task.finished for task in state.values())
         jobs = min(jobs or cores(), max(1, left))
         threads = threads or max(1, cores() // jobs)
-        store.clear_stale()  # of killed runs, which no longer record failures of their workers
+        store.clear_stale()
         self.run_id = store.begin_run(command, jobs, threads)
         self.progress = progress = Progress(state, jobs, failed_cells=failed)
         interrupted = lost = False
@@ -303,6 +227,7 @@ class _Session:
             if left:
                 self.compute(jobs, threads)
             if not progress.errors and all(task.finished for task in progress.tasks.values()):
+                self.stop_workers()
                 self.measure_costs(threads=cores())
         except KeyboardInterrupt:
             interrupted = True
@@ -313,7 +238,7 @@ class _Session:
                 self.stop_workers()
                 # An error of the store has been reported, or will be when it is opened again.
                 with suppress(StoreError):
-                    store.clear_stale()
+                    store.release()
                     store.end_run(self.run_id)
                     self.recount()
                 try:
@@ -383,126 +308,151 @@ class _Session:
 
     # Workers
 
-    def start_worker(self, threads: int, cost: Any = None) -> _Worker:
-        assignment = Assignment(
-            experiment=self.part,
-            engine=self.engine_name,
-            store=str(self.store.path.resolve()),
-            run=self.run_id,
-            tasks=tuple(self.tasks),
-            fingerprints=self.fingerprints,
-            parent=os.getpid(),
-            device=self.device,
-            cost=cost,
-            dask=self.dask if cost is None else None,
-        )
-        worker = _Worker(assignment, threads, self.messages)
-        with suppress(psutil.Error):
-            worker.owner = self.store.owner(worker.process.pid)
-        self.workers.append(worker)
-        self.progress.doing[worker.process.pid] = "starting"
-        return worker
-
-    def drop(self, worker: _Worker) -> None:
-        worker.stop()
-        self.workers.remove(worker)
-        self.progress.doing.pop(worker.process.pid, None)
-
-    def stop_workers(self) -> None:
-        for worker in self.workers:
-            worker.process.terminate()
-        deadline = time.monotonic() + GRACE_SECONDS
-        for worker in self.workers:
-            worker.stop(max(0.0, deadline - time.monotonic()))
-        self.workers.clear()
-
     def compute(self, jobs: int, threads: int) -> None:
-        """Keep `jobs` workers running until no tasks are left."""
-        for _ in range(jobs):
-            self.start_worker(threads)
-        for worker, message in self.iter_messages():
-            if message is not None:
-                self.handle_message(worker, message)
-            elif self.handle_exit(worker):
-                self.start_worker(threads)
+        """Compute tasks on `jobs` workers until none are left."""
+        slots, next_look = list(range(jobs)), 0.0
+        while slots:
+            idle = [slot for slot in slots if slot not in self.running]
+            if idle and time.monotonic() >= next_look:
+                next_look = time.monotonic() + PAUSE_SECONDS
+                left = self.tasks_left()
+                if not left and not self.running:
+                    return
+                for slot in idle:
+                    task = next((task for task in left if self.claim(task)), None)
+                    if task is not None:
+                        left.remove(task)
+                        self.start_task(slot, task, threads)
+                    elif left:
+                        self.progress.doing[slot] = WAITING
+                    else:
+                        self.progress.doing.pop(slot, None)
+            for slot, message in self.receive():
+                match message:
+                    case str():
+                        self.progress.doing[slot] = message
+                    case list() | tuple():  # Dask sends a list as a tuple
+                        self.add_rows(self.running[slot][0], message)
+                    case _End(error):
+                        next_look = 0.0
+                        if not self.end_task(slot, error):
+                            slots.remove(slot)
 
-    def iter_messages(self) -> Iterator[tuple[_Worker, dict[str, Any] | None]]:
-        """Yield messages of the workers, None when one has exited, until none is left; updates the display."""
-        next_heartbeat = 0.0
-        while self.workers:
-            with suppress(queue.Empty):
-                worker, message = self.messages.get(timeout=0.2)
-                if worker in self.workers:  # an exit may be noticed twice
-                    yield worker, message
-            if time.monotonic() >= next_heartbeat:
-                for worker in [worker for worker in self.workers if worker.has_exited()]:
-                    self.messages.put((worker, None))
-                self.send_heartbeats()
-                next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
-            self.display.update(self.progress)
+    def tasks_left(self) -> list[Task]:
+        """Tasks not finished, abandoned or running in this run; tasks that killed a worker come last."""
+        finished, running = self.store.finished(), {task for task, _ in self.running.values()}
+        left = [
+            task
+            for task in self.tasks
+            if self.fingerprints[task] not in finished.get(task, ()) and task not in self.abandoned | running
+        ]
+        return sorted(left, key=lambda task: task in self.crashed)
 
-    def handle_message(self, worker: _Worker, message: dict[str, Any]) -> None:
-        """Update the progress from a message of a worker."""
-        progress, pid = self.progress, worker.process.pid
-        task = Task(*message["task"]) if "task" in message else None
-        match message["event"]:
-            case "take":
-                worker.task = task
-                progress.doing[pid] = f"{task.data}, split {task.split}" if task else ""
-                if task:
-                    progress.tasks[task].present = message["present"]
-            case "doing":
-                progress.doing[pid] = message["text"]
-            case "batch" if task:
-                progress.tasks[task].computed += message["cells"]
-                progress.tasks[task].present += message["cells"]
-                progress.failed_cells += message["failed"]
-            case "finish" if task:
-                worker.task = None
-                progress.doing[pid] = "starting the next task"
-                progress.tasks[task].finished = True
-                self.display.task_done(task, progress.tasks[task], message["seconds"])
-            case "fail" if task:
-                worker.task = None
-                self.error(f"{task.data}, split {task.split}: {message['error']}", task)
-            case "wait":
-                progress.doing[pid] = WAITING
-            case "broken":
-                worker.stopping = True
-                self.error(message["error"])
-            case "end":
-                worker.stopping = True
-
-    def handle_exit(self, worker: _Worker) -> bool:
-        """Record why a worker exited; return whether to start a replacement."""
-        how, stderr = worker.exit_reason(), worker.stderr_tail()
-        last_line = worker.last_line()
-        # Its last message may be lost, but its claim is stored.
-        claimed = (claim.task for claim in self.store.claims() if worker.owner and claim.owner.is_same(worker.owner))
-        task = next(claimed, worker.task)
-        self.drop(worker)
+    def claim(self, task: Task) -> bool:
+        """Claim a task that no other run computes and that fits in memory."""
+        if task in self.abandoned:
+            return False
+        memory, available = 0, None
+        if hasattr(self.engine, "task_memory") and self.client is None:  # a cluster uses its own memory
+            memory, available = int(self.engine.task_memory(self.part, task)), available_memory()
         try:
-            return not worker.stopping and self.record_exit(task, how, stderr, last_line)
-        finally:
-            self.store.clear_stale()  # after the failure is recorded: then another worker may claim the task
+            if not self.store.claim(task, memory=memory, available=available):
+                return False
+        except MemoryError as error:
+            self.abandon(task, str(error))
+            return False
+        # Its last owner may have finished it in the meantime.
+        if self.fingerprints[task] not in self.store.finished().get(task, ()):
+            return True
+        self.store.release(task)
+        return False
 
-    def record_exit(self, task: Task | None, how: str, stderr: str, last_line: str) -> bool:
-        """Record that a worker died during or before a task; return whether to start a replacement."""
+    def start_task(self, slot: int, task: Task, threads: int) -> None:
+        done = self.store.done_keys(task)
+        self.progress.tasks[task].present = self.grid.count_present(task, done)
+        if slot not in self.workers:
+            self.workers[slot] = LocalWorker(threads) if self.client is None else ClusterWorker(self.client)
+        arguments = (self.engine_name, self.part, task, done, self.options)
+        self.start(slot, task, "starting", run_task, *arguments)
+
+    def start(self, slot: int, task: Task, doing: str, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in a worker; its messages are put in the queue."""
+        self.progress.doing[slot] = doing
+        messages = self.workers[slot].compute(function, *arguments)
+        self.running[slot] = task, time.perf_counter()
+
+        def read() -> None:
+            error = None
+            try:
+                for message in messages:
+                    self.messages.put((slot, message))
+            except Exception as caught:
+                error = caught
+            self.messages.put((slot, _End(error)))
+
+        threading.Thread(target=read, name=f"ldsu worker {slot}", daemon=True).start()
+
+    def receive(self) -> Iterator[tuple[int, Any]]:
+        """Yield at most one message of the workers; sends heartbeats and updates the display."""
+        with suppress(queue.Empty):
+            yield self.messages.get(timeout=0.2)
+        if time.monotonic() >= self.next_heartbeat:
+            self.send_heartbeats()
+            self.next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
+        self.display.update(self.progress)
+
+    def add_rows(self, task: Task, rows: Sequence[Row]) -> None:
+        written, known = self.store.add(rows, self.run_id), self.progress.tasks[task]
+        known.computed += written
+        known.present += written
+        self.progress.failed_cells += sum(row.error is not None for row in rows)
+
+    def end_task(self, slot: int, error: Exception | None) -> bool:
+        """Record how a task ended; returns whether its worker can be used again or replaced."""
+        task, started = self.running.pop(slot)
+        self.progress.doing.pop(slot)
+        goes_on = True
+        if isinstance(error, WorkerDied):
+            self.workers.pop(slot).stop()
+            goes_on = self.record_exit(task if error.in_task else None, error.how, error.stderr)
+        elif isinstance(error, TaskFailed):
+            self.abandon(task, error.message, error.traceback)
+        elif error is not None:
+            self.abandon(task, describe_error(error), "".join(traceback.format_exception(error)))
+        elif (present := self.grid.count_present(task, self.store.done_keys(task))) < self.total[task]:
+            self.abandon(task, f"The task ended with {present} of {self.total[task]} cells.")
+        else:
+            self.store.finish(task, self.fingerprints[task])
+            self.progress.tasks[task].finished = True
+            self.display.task_done(task, self.progress.tasks[task], time.perf_counter() - started)
+        self.store.release(task)  # after a failure is recorded: then another run may claim the task
+        return goes_on
+
+    def record_exit(self, task: Task | None, how: str, stderr: str) -> bool:
+        """Record that a worker died during or before a task; returns whether to start a replacement."""
         if task is None:
             self.failed_starts += 1
             if self.failed_starts >= ATTEMPTS:
-                self.error(f"A worker {how}, as others did before. {last_line}".strip())
+                self.error(f"A worker {how}, as others did before. {_last_line(stderr)}".strip())
                 return False
             self.display.note(f"A worker {how}. A new one is started.")
             return True
+        self.crashed.add(task)
         message = f"The worker of {task.data}, split {task.split} {how}."
         times = self.store.add_failure(task, self.run_id, f"{message}\n{stderr}".strip(), final=False)
         if times >= ATTEMPTS:
+            self.abandoned.add(task)
             self.store.add_failure(task, self.run_id, f"Abandoned after {times} attempts.", final=True)
             self.error(f"{message} Abandoned after {times} attempts.", task)
         else:
             self.display.note(f"{message} The task is retried.")
         return True
+
+    def abandon(self, task: Task, error: str, details: str = "") -> None:
+        """Record the failure of a task, which this run does not retry."""
+        self.abandoned.add(task)
+        self.store.add_failure(task, self.run_id, details or error, final=True)
+        self.error(f"{task.data}, split {task.split}: {error}", task)
 
     def error(self, message: str, task: Task | None = None) -> None:
         # Report an error that several workers share only once.
@@ -510,12 +460,15 @@ class _Session:
             self.progress.errors.append(message)
             self.display.error(message, task)
 
+    def stop_workers(self) -> None:
+        for worker in self.workers.values():
+            worker.stop()
+        self.workers.clear()
+
     def send_heartbeats(self) -> None:
-        """Update the heartbeats of this run and its workers, and read the progress of other runs."""
+        """Update the heartbeats of this run's claims, and read the progress of other runs."""
         doing = self.progress.doing
-        # This process itself only claims the costs.
-        steps = {os.getpid(): next(iter(doing.values()), "")}
-        self.store.heartbeat(steps | {worker.process.pid: doing[worker.process.pid] for worker in self.workers})
+        self.store.heartbeat({task: doing[slot] for slot, (task, _) in self.running.items()})
         others = self.other_claims()
         if others or self.progress.other_tasks:
             self.refresh([claim.task for claim in others])
@@ -528,8 +481,7 @@ class _Session:
 
     def other_claims(self) -> list[Claim]:
         """Live claims of other runs."""
-        ours = {os.getpid(), *(worker.process.pid for worker in self.workers)}
-        return [claim for claim in self.store.live_claims() if not (claim.is_local and claim.owner.pid in ours)]
+        return [claim for claim in self.store.live_claims() if not (claim.is_local and claim.owner.pid == os.getpid())]
 
     # Costs
 
@@ -562,22 +514,29 @@ class _Session:
                 self.store.release(COSTS)
 
     def measure_cost(self, item: Any, what: str, threads: int) -> None:
-        worker = self.start_worker(threads, cost=item)
-        self.progress.doing[worker.process.pid] = what
-        for sender, message in self.iter_messages():
-            if message is None:
-                how, last_line = sender.exit_reason(), sender.last_line()
-                self.drop(sender)
-                if not sender.stopping:
-                    self.error(f"Costs of {item[1]} on {item[0]}: the worker {how}. {last_line}".strip())
-            elif message["event"] == "cost":
-                data, method, labels = item
-                self.store.add_cost(data, method, labels, message["cost"], self.run_id)
-            elif message["event"] == "broken":
-                sender.stopping = True
-                self.error(f"Costs of {item[1]} on {item[0]}: {message['error']}")
-            else:
-                sender.stopping = True
+        self.workers[0] = LocalWorker(threads)
+        failed = f"Costs of {item[1]} on {item[0]}"
+        self.start(0, COSTS, what, measure_cost, self.engine_name, self.part, item)
+        while self.running:
+            for slot, message in self.receive():
+                match message:
+                    case dict():
+                        data, method, labels = item
+                        self.store.add_cost(data, method, labels, message, self.run_id)
+                    case _End(error):
+                        del self.running[slot], self.progress.doing[slot]
+                        if isinstance(error, WorkerDied):
+                            self.error(f"{failed}: the worker {error.how}. {_last_line(error.stderr)}".strip())
+                        elif isinstance(error, TaskFailed):
+                            self.error(f"{failed}: {error.message}")
+                        elif error is not None:
+                            raise error
+        self.stop_workers()
+
+
+def _last_line(stderr: str) -> str:
+    """The last line of a worker's standard error: the error after a traceback."""
+    return (stderr.splitlines() or [""])[-1]
 
 
 @contextmanager

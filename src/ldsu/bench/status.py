@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ldsu.bench.store import Count, Store
-from ldsu.bench.tasks import Task
+from ldsu.bench.tasks import Cell, Task
 
 if TYPE_CHECKING:
     from ldsu.bench.spec import Experiment
@@ -45,6 +45,10 @@ class Grid:
         done = Counter(key[1] for key in wanted.intersection(store.keys(task)))
         failed = Counter(key[1] for key in wanted.intersection(store.keys(task, failed=True) if stored.failed else ()))
         return done, failed
+
+    def count_present(self, task: Task, cells: Set[Cell]) -> int:
+        """Number of required cells of a task among these."""
+        return len(self._keys(task).intersection(map(cell_key, cells))) if cells else 0
 
     def _keys(self, task: Task) -> set[Key]:
         # Only the last set is cached: it takes tens of megabytes, and tasks are grouped by data set.

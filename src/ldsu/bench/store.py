@@ -20,7 +20,8 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from functools import cached_property
@@ -57,6 +58,7 @@ COLUMNS = (
     "written_at",
 )
 
+OWN_CLAIM = "data = ? AND split = ? AND pid = ? AND host = ?"
 # Older stores lack these tables; they are created when first written.
 LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS finished (data TEXT NOT NULL, split INTEGER NOT NULL, asked TEXT NOT NULL,
@@ -294,10 +296,9 @@ class Store:
     def _select(self, query: str, values: Sequence[Any] = ()) -> Iterator[dict[str, Any]]:
         """Rows as dicts by column."""
         with self._translate_errors("read"):
-            cursor = self._db.execute(query, values)
-            names = [column[0] for column in cursor.description]
-            for row in cursor:
-                yield dict(zip(names, row, strict=True))
+            cursor = self._db.cursor()
+            cursor.row_factory = sqlite3.Row
+            yield from map(dict, cursor.execute(query, values))
 
     @cached_property
     def host(self) -> str:
@@ -364,11 +365,8 @@ class Store:
         """Write a batch atomically; existing rows are kept. Returns the number of rows written."""
         now = time.time()
         values = [_values(row, run, now) for row in rows]
-        marks = ", ".join("?" * len(COLUMNS))
         with self._transaction():
-            return self._db.executemany(
-                f"INSERT OR IGNORE INTO cells ({', '.join(COLUMNS)}) VALUES ({marks})", values
-            ).rowcount
+            return self._db.executemany(f"{_insert_into('cells', COLUMNS)} ON CONFLICT DO NOTHING", values).rowcount
 
     def merge(self, other: Store, data: Sequence[str]) -> int:
         """Copy the cells of some data sets, and their runs, from a store with the same protocol.
@@ -387,15 +385,12 @@ class Store:
         with self._transaction():
             number: dict[int, int | None] = {}
             for run in other._select(f"SELECT * FROM runs WHERE id IN (SELECT DISTINCT run FROM cells{where})", values):
-                columns = [name for name in run if name != "id"]
-                number[run["id"]] = self._db.execute(
-                    f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-                    [run[name] for name in columns],
-                ).lastrowid
+                old = run.pop("id")
+                number[old] = self._db.execute(_insert_into("runs", run), list(run.values())).lastrowid
             rows = other._query(f"SELECT {', '.join(COLUMNS)} FROM cells{where}", values)
             at = COLUMNS.index("run")
             added = self._db.executemany(
-                f"INSERT INTO cells ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
+                f"{_insert_into('cells', COLUMNS)} "
                 f"ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET "
                 f"{', '.join(f'{name} = excluded.{name}' for name in COLUMNS if name not in KEY)} "
                 "WHERE cells.error IS NOT NULL AND excluded.error IS NULL",
@@ -409,8 +404,7 @@ class Store:
 
     def done_keys(self, task: Task) -> set[Cell]:
         """The cells of a task in the store."""
-        query = f"SELECT {', '.join(KEY)} FROM cells WHERE data = ? AND split = ?"
-        return {Cell(*row) for row in self._query(query, astuple(task))}
+        return {Cell(task.data, task.split, *key) for key in self.keys(task)}
 
     def keys(self, task: Task, *, failed: bool = False) -> Iterator[tuple[int, str, str, float, int]]:
         """Keys of the cells of a task, or of those with an error: labels, method, params, C, fold."""
@@ -419,8 +413,7 @@ class Store:
 
     def count(self, task: Task) -> Count:
         """Number of cells of a task in the store."""
-        query = "SELECT COUNT(*), COUNT(error), MAX(written_at) FROM cells WHERE data = ? AND split = ?"
-        return Count(*next(self._query(query, astuple(task))))
+        return self.counts(data=task.data, split=task.split).get(task, Count(0, 0))
 
     def rows(self, **filters: Any) -> Iterator[dict[str, Any]]:
         """Rows in the order of their keys, as dicts by column.
@@ -433,12 +426,13 @@ class Store:
         where, values = _where(filters)
         yield from self._select(f"SELECT {', '.join(COLUMNS)} FROM cells{where} ORDER BY {', '.join(KEY)}", values)
 
-    def counts(self) -> dict[Task, Count]:
-        """Number of cells per task."""
-        query = "SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells GROUP BY data, split"
-        return {Task(data, split): Count(*rest) for data, split, *rest in self._query(query)}
+    def counts(self, **filters: Any) -> dict[Task, Count]:
+        """Number of cells per task; filters as in `rows`."""
+        where, values = _where(filters)
+        query = f"SELECT data, split, COUNT(*), COUNT(error), MAX(written_at) FROM cells{where} GROUP BY data, split"
+        return {Task(data, split): Count(*rest) for data, split, *rest in self._query(query, values)}
 
-    def delete_errors(self, tasks: Iterable[Task], methods: Sequence[str]) -> list[Task]:
+    def delete_errors(self, tasks: Sequence[Task], methods: Sequence[str]) -> list[Task]:
         """Delete the cells of some methods that hold an error, so that they are retried.
 
         Tasks claimed by a live process are skipped. Returns those tasks.
@@ -446,15 +440,11 @@ class Store:
         where, values = _where({"method": list(methods)})
         with self._transaction():
             busy = {claim.task for claim in self.live_claims()}
-            kept = []
-            for task in tasks:
-                if task in busy:
-                    kept.append(task)
-                    continue
+            for task in (task for task in tasks if task not in busy):
                 query = f"DELETE FROM cells{where} AND data = ? AND split = ? AND error IS NOT NULL"
                 if self._db.execute(query, [*values, *astuple(task)]).rowcount:
                     self._open(task)
-        return kept
+        return [task for task in tasks if task in busy]
 
     # Tasks
 
@@ -503,38 +493,34 @@ class Store:
             found.setdefault(Task(data, split), set()).add(fingerprint)
         return found
 
-    def claim(self, task: Task, *, memory: int = 0, available: int | None = None, patience: float = 0.0) -> bool:
-        """Claim a task for this process. Returns False if a live process holds it or memory is short.
+    def claim(self, task: Task, *, memory: int = 0, available: int | None = None) -> bool:
+        """Claim a task for this process. Returns False if another live process holds it or memory is short.
 
         Parameters
         ----------
         task : Task
             Task to claim.
         memory : int
-            Bytes it needs. Memory that other processes of this machine have claimed but not yet used is not free.
+            Bytes it needs. Memory that processes of this machine have claimed but not yet used is not free.
         available : int or None
             Bytes free on this machine; None skips the check.
-        patience : float
-            Seconds for which the claim of a dead process of this machine is respected: its run has yet to record the
-            failure, and may abandon the task.
 
         Raises
         ------
         MemoryError
-            If the task does not fit and no other process will free memory.
+            If the task does not fit and no other task will free memory.
         """
         owner = self.owner(os.getpid())
         with self._transaction():
-            now = time.time()  # after waiting for the lock
-            others = [(claim, claim.is_live(now)) for claim in self.claims() if not claim.owner.is_same(owner)]
-            if any(
-                claim.task == task and (live or (claim.is_local and abs(now - claim.heartbeat) < patience))
-                for claim, live in others
-            ):
+            live = self.live_claims()  # after waiting for the lock
+            if any(claim.task == task and not claim.owner.is_same(owner) for claim in live):
                 return False
-            local = [claim for claim, live in others if live and claim.is_local]
-            if available is not None and memory > available - sum(map(_unused_memory, local)):
-                if any(claim.memory for claim in local):
+            claimed: Counter[int] = Counter()
+            for claim in live:
+                if claim.is_local and claim.task != task:
+                    claimed[claim.owner.pid] += claim.memory
+            if available is not None and memory > available - sum(_unused_memory(*item) for item in claimed.items()):
+                if any(claimed.values()):
                     return False
                 raise MemoryError(
                     f"{task.data}, split {task.split} needs about {memory / 2**30:.1f} GiB, but "
@@ -543,7 +529,7 @@ class Store:
                 )
             self._db.execute(
                 "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, '')",
-                (*astuple(task), owner.pid, owner.started, owner.host, time.time(), memory),
+                (*astuple(task), *astuple(owner), time.time(), memory),
             )
         return True
 
@@ -560,18 +546,21 @@ class Store:
         now = time.time()
         return [claim for claim in self.claims() if claim.is_live(now)]
 
-    def heartbeat(self, doing: Mapping[int, str]) -> None:
-        """Update the heartbeat and current step of processes of this machine."""
+    def heartbeat(self, doing: Mapping[Task, str]) -> None:
+        """Update the heartbeat and current step of tasks of this process."""
         with self._transaction():
             self._db.executemany(
-                "UPDATE claims SET heartbeat = ?, doing = ? WHERE pid = ? AND host = ?",
-                [(time.time(), text, pid, self.host) for pid, text in doing.items()],
+                f"UPDATE claims SET heartbeat = ?, doing = ? WHERE {OWN_CLAIM}",
+                [(time.time(), text, *self._own_claim(task)) for task, text in doing.items()],
             )
 
-    def release(self, task: Task) -> None:
-        """Release a task of this process."""
+    def release(self, task: Task | None = None) -> None:
+        """Release a task of this process; None for all of them."""
         with self._transaction():
-            self._release(task)
+            if task is None:
+                self._db.execute("DELETE FROM claims WHERE pid = ? AND host = ?", (os.getpid(), self.host))
+            else:
+                self._release(task)
 
     def finish(self, task: Task, fingerprint: str) -> None:
         """Release a task as finished under a hash of its cells, so that a larger grid reopens it.
@@ -590,16 +579,15 @@ class Store:
             self._db.execute("DELETE FROM finished WHERE data = ? AND split = ?", astuple(task))
 
     def _release(self, task: Task) -> None:
-        self._db.execute(
-            "DELETE FROM claims WHERE data = ? AND split = ? AND pid = ? AND host = ?",
-            (*astuple(task), os.getpid(), self.host),
-        )
+        self._db.execute(f"DELETE FROM claims WHERE {OWN_CLAIM}", self._own_claim(task))
+
+    def _own_claim(self, task: Task) -> tuple[str, int, int, str]:
+        return task.data, task.split, os.getpid(), self.host
 
     def clear_stale(self) -> None:
         """Delete the claims of dead processes."""
-        now = time.time()
         with self._transaction():
-            stale = [claim for claim in self.claims() if not claim.is_live(now)]
+            stale = set(self.claims()) - set(self.live_claims())
             self._db.executemany("DELETE FROM claims WHERE data = ? AND split = ?", [astuple(c.task) for c in stale])
 
     # Failures
@@ -735,6 +723,11 @@ def _values(row: Row, run: int, now: float) -> tuple[Any, ...]:
     )
 
 
+def _insert_into(table: str, columns: Collection[str]) -> str:
+    """An INSERT statement."""
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
 def _where(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """A WHERE clause and its values."""
     terms: list[str] = []
@@ -753,9 +746,12 @@ def _where(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
     return (f" WHERE {' AND '.join(terms)}" if terms else ""), values
 
 
-def _unused_memory(claim: Claim) -> int:
-    """Bytes claimed but not yet used."""
-    try:
-        return max(0, claim.memory - psutil.Process(claim.owner.pid).memory_info().rss)
-    except psutil.Error:
-        return 0
+def _unused_memory(pid: int, claimed: int) -> int:
+    """Bytes that a process has claimed and that neither it nor its workers use yet."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for user in (process, *process.children(recursive=True)):
+            with suppress(psutil.Error):  # it has just exited
+                claimed -= user.memory_info().rss
+        return max(0, claimed)
+    return 0

@@ -1,232 +1,230 @@
-"""A worker process: it claims tasks in the store, runs them, and writes each batch of rows as it is computed.
+"""Where a task is computed: a process of this machine, started by loky, that sends its rows back as they are computed.
 
-`ldsu.bench.runner` starts it with a pickled `Assignment` on standard input and reads one JSON message per line from
-its standard output. It exits with its parent.
+A worker never opens the store. It has an executor of its own: when a process dies, loky breaks the whole executor and
+does not tell which call killed it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import gc
-import json
 import os
-import pickle
+import re
 import signal
 import sys
+import tempfile
 import threading
-import time
 import traceback
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from multiprocessing import Pipe, resource_tracker
+from multiprocessing.connection import Connection
 from typing import Any
 
-from ldsu.bench.remote import run_on_cluster
+import psutil
+from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
+
 from ldsu.bench.spec import Experiment
-from ldsu.bench.store import Store, StoreError
 from ldsu.bench.tasks import Cell, Task
 
-# How long an idle worker waits before it looks for tasks again.
-PAUSE_SECONDS = 0.5
-# Maximum time for a run to notice that one of its workers has died.
-EXIT_NOTICE_SECONDS = 10.0
+THREAD_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+# How long to wait for a message before checking that the worker is alive.
+POLL_SECONDS = 0.2
+# How long loky may take to notice that a process has exited.
+GRACE_SECONDS = 1.0
+STDERR_BYTES = 4000
 PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """The work of a worker.
+@dataclass(eq=False)
+class WorkerDied(Exception):
+    """The process of a worker exited: how, its last output, and whether it had started to compute."""
+
+    how: str
+    stderr: str
+    in_task: bool
+
+
+@dataclass(eq=False)
+class TaskFailed(Exception):
+    """A task raised an exception."""
+
+    message: str
+    traceback: str
+
+
+class LocalWorker:
+    """A process that computes one task at a time and exits with this process.
 
     Parameters
     ----------
-    experiment : Experiment
-        What to compute.
-    engine : str
-        Module that computes the cells.
-    store : str
-        Results file.
-    run : int
-        Number of the run in the store.
-    tasks : tuple of Task
-        Tasks, in the order to compute them.
-    fingerprints : dict
-        Hash of the cells of each task, for `Store.finish`.
-    parent : int
-        Process that started the worker.
-    device : str or None
-        Passed to the engine if not None.
-    cost : tuple or None
-        Measure this cost instead of computing tasks.
-    dask : str or None
-        Address of a Dask scheduler on whose cluster the tasks are computed.
+    threads : int
+        Threads of its numerical libraries.
     """
 
-    experiment: Experiment
-    engine: str
-    store: str
-    run: int
-    tasks: tuple[Task, ...]
-    fingerprints: dict[Task, str]
-    parent: int
-    device: str | None = None
-    cost: Any = None
-    dask: str | None = None
+    def __init__(self, threads: int) -> None:
+        self.reader, self.writer = Pipe(duplex=False)
+        # Unnamed: it is deleted when this process ends.
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `stop`
+        log = Connection(os.dup(self.log.fileno()), readable=False)  # a file descriptor that loky can pass on
+        self.executor = ProcessPoolExecutor(
+            1,
+            initializer=_set_up,
+            initargs=(self.writer, log, os.getpid()),
+            env={name: str(threads) for name in THREAD_VARIABLES},
+        )
 
+    def compute(self, function: Callable[..., None], *arguments: Any) -> Iterator[Any]:
+        """Call one of the functions below in the process; yields what it sends.
 
-Send = Callable[..., None]
+        The iterator raises `TaskFailed` or `WorkerDied` at its end. Only the main thread may call this method: the
+        process exits with the thread that started it.
+        """
+        with _signals_blocked():
+            future = self.executor.submit(_call, function, *arguments)
+        future.add_done_callback(self._wake_reader)
+        return self._messages(future)
 
+    def _wake_reader(self, future: Future[Any]) -> None:
+        with suppress(OSError):  # it was stopped
+            if future.exception() is None:
+                self.writer.send(None)
+            else:  # its last message may be incomplete
+                self.writer.close()
 
-def work(assignment: Assignment, send: Send) -> None:
-    """Compute tasks until all are finished or abandoned."""
-    engine = import_module(assignment.engine)
-    with Store(assignment.store, create=False) as store:
-        while True:
-            left = _tasks_left(assignment, store)
-            if not left:
-                return
-            task = _claim_next(assignment, engine, store, left, send)
-            if task is not None:
-                _run(assignment, engine, store, task, send)
-                gc.collect()
-            elif _tasks_left(assignment, store) == left:
-                send("wait")
-                time.sleep(PAUSE_SECONDS)
-
-
-def measure_cost(assignment: Assignment, send: Send) -> None:
-    """Measure one stand-alone fit in this fresh process."""
-    send("cost", cost=dict(import_module(assignment.engine).measure_cost(assignment.experiment, assignment.cost)))
-
-
-def _tasks_left(assignment: Assignment, store: Store) -> list[Task]:
-    """Tasks neither finished nor abandoned in this run; tasks that killed a worker come last."""
-    finished = store.finished()
-    failures = [
-        (Task(failure["data"], failure["split"]), failure["final"]) for failure in store.failures(assignment.run)
-    ]
-    abandoned = {task for task, final in failures if final}
-    crashed = {task for task, _ in failures}
-    left = [
-        task
-        for task in assignment.tasks
-        if assignment.fingerprints[task] not in finished.get(task, ()) and task not in abandoned
-    ]
-    return sorted(left, key=lambda task: task in crashed)
-
-
-def _claim_next(assignment: Assignment, engine: Any, store: Store, left: list[Task], send: Send) -> Task | None:
-    """Claim the first unclaimed task that fits in memory."""
-    from ldsu._utils.memory import available_memory
-
-    for task in left:
-        memory, available = 0, None
-        if hasattr(engine, "task_memory") and assignment.dask is None:  # a cluster uses its own memory
-            memory, available = int(engine.task_memory(assignment.experiment, task)), available_memory()
+    def _messages(self, future: Future[Any]) -> Iterator[Any]:
+        pid = 0
+        with suppress(EOFError):
+            while not future.done() or self.reader.poll():
+                if self.reader.poll(POLL_SECONDS):
+                    message = self.reader.recv()
+                    if isinstance(message, int):  # the first one
+                        pid = message
+                    elif message is not None:
+                        yield message
+                elif pid and _has_exited(pid):
+                    break
         try:
-            claimed = store.claim(task, memory=memory, available=available, patience=EXIT_NOTICE_SECONDS)
-        except MemoryError as error:
-            _fail(assignment, store, task, str(error), send)
-            continue
-        if claimed:
-            # Its last owner may have finished it in the meantime.
-            if task in _tasks_left(assignment, store):
-                return task
-            store.release(task)
-    return None
+            failure = future.result(GRACE_SECONDS)
+        except (BrokenProcessPool, TimeoutError) as error:
+            how = "exited and left a process behind" if isinstance(error, TimeoutError) else _exit_reason(str(error))
+            self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - STDERR_BYTES))
+            raise WorkerDied(how, self.log.read().decode(errors="replace").strip(), bool(pid)) from None
+        if failure:
+            raise failure
+
+    def stop(self) -> None:
+        """Kill the process."""
+        self.executor.shutdown(kill_workers=True)
+        for file in (self.writer, self.log):
+            file.close()
 
 
-def _run(assignment: Assignment, engine: Any, store: Store, task: Task, send: Send) -> None:
-    done = store.done_keys(task)
-    send("take", task=task, present=_count_present(assignment, engine, task, done)[0])
-    start = time.perf_counter()
+def _exit_reason(error: str) -> str:
+    """How a process exited, from loky's message: ``The exit codes of the workers are {SIGKILL(-9)}``.
+
+    >>> _exit_reason("The exit codes of the workers are {SIGSEGV(-11)}"), _exit_reason("... {EXIT(7)}")
+    ('was terminated by SIGSEGV', 'exited with code 7')
+    """
+    found = re.search(r"\{(\w+)\((-?\d+)\)", error)
+    name, code = found.groups() if found else ("", "")
+    if name == "SIGKILL":
+        return "was killed (SIGKILL), probably because memory ran out; try fewer --jobs"
+    if name.startswith("SIG"):
+        return f"was terminated by {name}"
+    return f"exited with code {code}" if code else f"exited: {error}"
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether a process has exited, which loky does not notice while a child of it lives."""
     try:
-        progress = lambda text: send("doing", task=task, text=text)  # noqa: E731
-        options = {} if assignment.device is None else {"device": assignment.device}
-        if assignment.dask is None:
-            batches = engine.run_task(assignment.experiment, task, done.__contains__, progress, **options)
-        else:
-            batches = run_on_cluster(
-                assignment.dask, assignment.engine, assignment.experiment, task, done, progress, options
-            )
-        for rows in batches:
-            written = store.add(rows, assignment.run)
-            send("batch", task=task, cells=written, failed=sum(row.error is not None for row in rows))
-    except StoreError:
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        message = str(error) if isinstance(error, MemoryError) and str(error) else f"{type(error).__name__}: {error}"
-        _fail(assignment, store, task, message, send, traceback.format_exc())
-        store.release(task)
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Block Ctrl-C, and with it in processes started meanwhile: their parent handles it and stops them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
         return
-    present, total = _count_present(assignment, engine, task, store.done_keys(task))
-    if present < total:
-        _fail(assignment, store, task, f"The task ended with {present} of {total} cells.", send)
-        store.release(task)
-        return
-    store.finish(task, assignment.fingerprints[task])
-    send("finish", task=task, seconds=time.perf_counter() - start)
+    resource_tracker.ensure_running()  # loky starts it, and then it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _count_present(assignment: Assignment, engine: Any, task: Task, done: Set[Cell]) -> tuple[int, int]:
-    """Number of computed cells of a task, and of all its cells."""
-    present = [cell in done for cell in engine.wanted_cells(assignment.experiment, task)]
-    return sum(present), len(present)
+# In the process of a worker
 
 
-def _fail(assignment: Assignment, store: Store, task: Task, error: str, send: Send, details: str = "") -> None:
-    store.add_failure(task, assignment.run, details or error, final=True)
-    send("fail", task=task, error=error)
+def run_task(
+    send: Callable[[Any], None],
+    engine: str,
+    experiment: Experiment,
+    task: Task,
+    done: set[Cell],
+    options: dict[str, Any],
+) -> None:
+    """Compute the cells of a task that are not done; sends texts, which tell the current step, and lists of rows."""
+    send(f"{task.data}, split {task.split}")
+    for rows in import_module(engine).run_task(experiment, task, done.__contains__, send, **options):
+        send(rows)
+    gc.collect()
 
 
-def _exit_with_parent(parent: int) -> None:
-    """Exit as soon as the parent process ends."""
+def measure_cost(send: Callable[[Any], None], engine: str, experiment: Experiment, item: Any) -> None:
+    """Measure one stand-alone fit; sends a dict."""
+    send(dict(import_module(engine).measure_cost(experiment, item)))
+
+
+_send: Callable[[Any], None]
+
+
+def _set_up(messages: Connection, log: Connection, parent: int) -> None:
+    """Send printed output to a log, and exit as soon as the parent process ends."""
+    global _send
+    _send = messages.send
+    for stream in (1, 2):
+        os.dup2(log.fileno(), stream)
     if sys.platform == "linux":
         # A thread alone is not enough: some LAPACK calls hold the GIL for minutes.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-
-    def watch() -> None:
-        os.read(sys.stdin.fileno(), 1)  # returns when the parent has exited: it writes nothing more
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    else:
+        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
 
-def main() -> int:
-    """Read an `Assignment` from standard input, carry it out, and write messages to standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which stops its workers
-    faulthandler.enable()
-    # Redirect printed output so that it does not mix with the messages.
-    messages = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    lock = threading.Lock()
+def _exit_with(parent: int) -> None:
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(parent).wait()
+    os._exit(1)
 
-    def send(event: str, **details: Any) -> None:
-        if "task" in details:
-            details["task"] = [details["task"].data, details["task"].split]
-        with lock:
-            print(json.dumps({"event": event, **details}), file=messages, flush=True)
 
-    assignment: Assignment = pickle.load(sys.stdin.buffer)
-    _exit_with_parent(assignment.parent)
+def _call(function: Callable[..., None], *arguments: Any) -> TaskFailed | None:
+    """Call a function; an exception, which may not be picklable, is returned as text."""
+    _send(os.getpid())
     try:
-        (work if assignment.cost is None else measure_cost)(assignment, send)
+        function(_send, *arguments)
     except Exception as error:
-        traceback.print_exc()
-        send(
-            "broken",
-            error=str(error) if isinstance(error, OSError | MemoryError) else f"{type(error).__name__}: {error}",
-        )
-        return 1
-    send("end")
-    return 0
+        return TaskFailed(describe_error(error), traceback.format_exc())
+    return None
 
 
-if __name__ == "__main__":
-    code = main()
-    sys.stderr.flush()
-    # Skip the cleanup of numerical libraries: some hang in it.
-    os._exit(code)
+def describe_error(error: Exception) -> str:
+    """An exception in one sentence."""
+    return str(error) if isinstance(error, MemoryError) and str(error) else f"{type(error).__name__}: {error}"
