@@ -3,7 +3,7 @@
 python benchmarks/agreement.py [--splits 5] [--sets usps umist coil20 yaleb] [--variants default ...]
 
 Nothing is tuned. The first variant of a table is the exact solver; the others are the sparse one with other landmarks,
-neighbours, nugget or tolerance.
+neighbors, nugget or tolerance.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ VARIANTS = {
     "sparse": {},
     "no landmarks": {"landmark_noise": 1e6},
     "hard landmarks": {"landmark_noise": 1e-6},
-    "8 neighbours": {"n_conditioning": 8},
-    "30 neighbours": {"n_conditioning": 30},
+    "8 neighbors": {"n_conditioning": 8},
+    "30 neighbors": {"n_conditioning": 30},
     "nugget 1e-4": {"nugget": 1e-4},
     "nugget 0.03": {"nugget": 0.03},
     "nugget 0.1": {"nugget": 0.1},

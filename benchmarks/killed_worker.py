@@ -28,7 +28,7 @@ import dask
 from ldsu._utils.stages import watching
 from ldsu.dask import LDSU, solver
 
-STAGES = ("shards", "neighbours", "factor", "solve", "transform")
+STAGES = ("shards", "neighbors", "factor", "solve", "transform")
 
 
 class Killer:

@@ -1,4 +1,4 @@
-"""Approximate nearest neighbours on two threads: our cells against the libraries, each case in a process of its own.
+"""Approximate nearest neighbors on two threads: our cells against the libraries, each case in a process of its own.
 
 python benchmarks/neighbors.py [--sizes 10000 60000 500000] [--data mnist covtype] [--methods cells faiss-ivf ...]
 
@@ -34,7 +34,7 @@ from ldsu.neighbors._cells import cell_index, cell_neighbors
 
 K, K_NEW, THREADS = 31, 16, 2
 Query = Callable[[np.ndarray], np.ndarray]
-Search = tuple[np.ndarray, Query]  # neighbours of each row (itself perhaps among them), and a search for new rows
+Search = tuple[np.ndarray, Query]  # neighbors of each row (itself perhaps among them), and a search for new rows
 EXACT_UP_TO = 60_000
 
 
@@ -147,7 +147,7 @@ METHODS: dict[str, tuple[Callable[[np.ndarray], Search], str | None]] = {  # and
 
 
 def prepare(name: str, n: int, folder: Path) -> None:
-    """Write the rows, the new rows, and the distance of the K-th true neighbour of 1,000 rows."""
+    """Write the rows, the new rows, and the distance of the K-th true neighbor of 1,000 rows."""
     data = load_digits(return_X_y=True) if name == "digits" else load(f"{name}.npz")
     if data is None:
         sys.exit(f"{name}.npz is neither in LDSU_DATA nor in ../shared/data")

@@ -6,9 +6,9 @@ Takes the constants from scaleout.csv, sets the model beside every measurement i
 table for 10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + q right-hand sides:
 
 - Work of a worker: rows x constant for shards, graphs, factor and features; the same and a look at the centres of all
-  cells, of which there are 2.5 sqrt(n), for neighbours; entries x right-hand sides x iterations for the solve, of which
+  cells, of which there are 2.5 sqrt(n), for neighbors; entries x right-hand sides x iterations for the solve, of which
   each costs more where few right-hand sides are solved together: 1 + narrow / width.
-- Bytes: every row once for shards; rows beyond the borders of shards for neighbours; for the solve the system to each
+- Bytes: every row once for shards; rows beyond the borders of shards for neighbors; for the solve the system to each
   worker, or values at the borders of its part, there and back, for each iteration.
 - Tasks, which one scheduler hands out one after the other: blocks x shards to sort rows into shards; a few for every
   part, and for every two parts that meet, where the system is in parts.
@@ -36,7 +36,7 @@ LINEAR = ("shards", "graphs", "factor", "features")
 BLOCK_ROWS = 1_000_000  # of a Parquet file
 TASK_SECONDS = 1e-3  # of a scheduler for a task, as Dask's documentation has it
 NETWORK = 1e9  # bytes a second of a worker's share of the network
-PARTS_MET = 12  # other parts that a part has neighbours in
+PARTS_MET = 12  # other parts that a part has neighbors in
 SUMS = 5  # over all parts, in an iteration
 # As in ldsu.dask: shares of a worker's memory for a task, for a part, for a solve and for the whole system; bytes of a
 # process; arrays of a solve, and how many columns they may have; bytes of a row of a shard, of a row of a part, and of
@@ -73,11 +73,11 @@ class Model:
     """Constants, in seconds of one thread and in bytes."""
 
     linear: dict[str, float]  # for a row
-    neighbours: float  # for a row, but for the look at cells
+    neighbors: float  # for a row, but for the look at cells
     entry: dict[bool, float]  # for an entry, a right-hand side and an iteration, whole (False) and in parts (True)
     narrow: float  # columns of a block in which each costs twice what it costs in a very wide one
     iterations: tuple[float, float]  # factor and power of n
-    moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbours
+    moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbors
     border: float  # rows sent for a part of a million, each way: those at borders
     letter: float  # seconds from worker to worker
 
@@ -95,9 +95,9 @@ class Model:
         costs["shards"] = Cost(
             self.linear["shards"] * n / W, self.moved["shards"] * away * n / W, blocks * shards + 4 * blocks
         )
-        costs["neighbours"] = Cost(
-            (self.neighbours + look_at_cells(n)) * n / W,
-            self.moved["neighbours"] * away * n / W,
+        costs["neighbors"] = Cost(
+            (self.neighbors + look_at_cells(n)) * n / W,
+            self.moved["neighbors"] * away * n / W,
             shards * (4 + 2 * min(PARTS_MET, shards)),
         )
         if in_parts is None:
@@ -211,13 +211,13 @@ def fitted(found: Measured) -> Model:
     entry[True] = geometric_mean(costs(in_parts) / (1 + narrow / widths)) if in_parts else entry[False]
     return Model(
         linear={stage: geometric_mean([v[stage] * w / n for (n, w), v in found.items()]) for stage in LINEAR},
-        neighbours=geometric_mean([v["neighbours"] * w / n - look_at_cells(n) for (n, w), v in found.items()]),
+        neighbors=geometric_mean([v["neighbors"] * w / n - look_at_cells(n) for (n, w), v in found.items()]),
         entry=entry,
         narrow=narrow,
         iterations=(geometric_mean([i / n**power for n, i in sizes]), power),
         moved={
             stage: geometric_mean([sent(v, stage) / (n * (1 - 1 / w)) for (n, w), v in apart.items()])
-            for stage in ("shards", "neighbours")
+            for stage in ("shards", "neighbors")
         },
         border=border,
         letter=geometric_mean([v["letter"] / 1e3 for v in apart.values() if "letter" in v]),
@@ -229,7 +229,7 @@ def print_measured(found: Measured) -> None:
     keys = sorted(found)
     print("| | " + " | ".join(f"{n:,} rows, {w} worker{'s' if w > 1 else ''}" for n, w in keys) + " |")
     print("|---" * (len(keys) + 1) + "|")
-    for stage in ("shards", "neighbours", "graphs", "factor", "solve", "features", "transform"):
+    for stage in ("shards", "neighbors", "graphs", "factor", "solve", "features", "transform"):
         cells = [f"{found[key][stage]:.1f} ({found[key][f'{stage}: largest worker']:.1f})" for key in keys]
         print(f"| {stage} | {' | '.join(cells)} |")
     for what in ("fit", "iterations"):
@@ -253,7 +253,7 @@ def main() -> None:
     print_measured(found)
     model = fitted(found)
     print("\n| constant | value |\n|---|---|")
-    for stage, value in {**model.linear, "neighbours": model.neighbours}.items():
+    for stage, value in {**model.linear, "neighbors": model.neighbors}.items():
         print(f"| {stage}, microseconds a row | {value * 1e6:.1f} |")
     for in_parts, form in enumerate(("whole", "in parts")):
         value = model.entry[bool(in_parts)] * 1e9
@@ -275,7 +275,7 @@ def main() -> None:
             parts = values["system whole on each worker"] == 1
             told = sum(cost.seconds for cost in model.stages(n, Workers(w, MEASURED_GIB), in_parts=parts).values())
             print(f"| {n:,} | {w}{where} | {values['fit']:.0f} s | {told:.0f} s |")
-    print("\n| rows | workers | shards | neighbours | factor | solve | fit | sent by each | memory | tasks |")
+    print("\n| rows | workers | shards | neighbors | factor | solve | fit | sent by each | memory | tasks |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for n, workers in (
         (1e7, Workers(16, 8)),
@@ -285,7 +285,7 @@ def main() -> None:
         (1e9, Workers(1024, 16)),
     ):
         costs = model.stages(n, workers)
-        columns = [duration(costs[stage].seconds) for stage in ("shards", "neighbours", "factor", "solve")]
+        columns = [duration(costs[stage].seconds) for stage in ("shards", "neighbors", "factor", "solve")]
         whole = duration(sum(cost.seconds for cost in costs.values()))
         moved = f"{sum(cost.sent for cost in costs.values()) / GIB:,.0f} GiB"
         tasks = f"{sum(cost.tasks for cost in costs.values()) / 1e6:.2g} million"

@@ -11,8 +11,8 @@ Nothing is tuned, and nobody is told a label beyond those drawn, with one except
 class. "true" counts the hidden labels for it, as its authors do; "uniform" knows nothing and says that all classes have
 the same size.
 
-The graph is the package's: 10 neighbours, Gaussian weights scaled by the tenth distance. Its search for them, by Annoy,
-is approximate and misses up to one of seven, at a cost in accuracy, so exact neighbours are given to it instead;
+The graph is the package's: 10 neighbors, Gaussian weights scaled by the tenth distance. Its search for them, by Annoy,
+is approximate and misses up to one of seven, at a cost in accuracy, so exact neighbors are given to it instead;
 ``--annoy`` measures with its own search, as methods of their own. Where the graph is in several pieces, the conjugate
 gradients that are the package's default for Poisson learning diverge (the sources within a piece do not sum to 0), and
 the iteration of the paper, its ``gradient_descent``, is taken there.
@@ -58,7 +58,7 @@ SETS: dict[str, tuple[str, str | None, int | None]] = {
     "mnist": ("mnist", None, 3000),
 }
 LABELS = (1, 3, 5, 10)
-NEIGHBOURS = 10  # the choice of the authors of Poisson learning
+NEIGHBORS = 10  # the choice of the authors of Poisson learning
 ANNOY = ", annoy"
 INSTALL = (
     "Laplace learning, Poisson learning and PoissonMBO need graphlearning: pip install graphlearning annoy, here or in "
@@ -128,9 +128,9 @@ class Problem:
     def weights(self) -> Any:
         """The weight matrix (n, n), sparse."""
         if self.annoy:
-            return graphlearning().weightmatrix.knn(self.X, NEIGHBOURS)
-        distances, neighbours = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(self.X).kneighbors(self.X)
-        return graphlearning().weightmatrix.knn(self.X, NEIGHBOURS, knn_data=(neighbours, distances))
+            return graphlearning().weightmatrix.knn(self.X, NEIGHBORS)
+        distances, neighbors = NearestNeighbors(n_neighbors=NEIGHBORS + 1).fit(self.X).kneighbors(self.X)
+        return graphlearning().weightmatrix.knn(self.X, NEIGHBORS, knn_data=(neighbors, distances))
 
     @cached_property
     def solver(self) -> str:
@@ -231,7 +231,7 @@ def merge(rows: Rows, folder: Path) -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> None:
-    """Print mean and standard error of each case and method, a table for each search of neighbours."""
+    """Print mean and standard error of each case and method, a table for each search of neighbors."""
     for suffix in ("", ANNOY):
         cells: dict[tuple[str, str], dict[str, list[float]]] = {}
         for row in rows:
@@ -241,7 +241,7 @@ def table(rows: list[dict[str, Any]]) -> None:
         methods = [method for method in METHODS if any(method in case for case in cells.values())]
         if not methods:
             continue
-        print(f"\nneighbours by {'Annoy' if suffix else 'exact search'}")
+        print(f"\nneighbors by {'Annoy' if suffix else 'exact search'}")
         print("| data set, labels | rows |", " | ".join(methods), "|")
         print("|---|---|" + "---|" * len(methods))
         for (case_name, n), case in cells.items():
@@ -261,7 +261,7 @@ def main() -> None:
     parser.add_argument("--labels", nargs="+", type=int, default=list(LABELS), help="labels a class")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all that are installed")
-    parser.add_argument("--annoy", action="store_true", help="neighbours by graphlearning's own, approximate search")
+    parser.add_argument("--annoy", action="store_true", help="neighbors by graphlearning's own, approximate search")
     parser.add_argument("--tiny", action="store_true", help="200 digits, 1 and 3 labels a class, 2 draws: a trial")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

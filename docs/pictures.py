@@ -146,7 +146,7 @@ def graphs(theme: Theme) -> Figure:
         ax.add_collection(LineCollection(lines, colors=theme.ink, linewidths=1.2 if ax is left else 0.7))
         draw_moons(ax, theme, alpha=0.45)
     left.set_title("same-class graph: labelled points of a class")
-    right.set_title("cliques: each point and its two nearest neighbours")
+    right.set_title("cliques: each point and its two nearest neighbors")
     return figure
 
 

@@ -2,7 +2,7 @@
 What strength does
 ==================
 
-``strength`` says how much the graph of neighbours counts against the kernel. Two moons, one label each: with strength
+``strength`` says how much the graph of neighbors counts against the kernel. Two moons, one label each: with strength
 0 only the distance to the two labels matters, and the border between the classes runs straight between them. The
 larger the strength, the more a label spreads along its moon.
 """
@@ -40,6 +40,6 @@ assert accuracy[0] < accuracy[100] < accuracy[10_000]
 assert accuracy[10_000] > 0.95
 
 # %%
-# More is not always better: where neighbours are often of another class the graph misleads, and strength must fall.
+# More is not always better: where neighbors are often of another class the graph misleads, and strength must fall.
 # With three labels a class or more ``strength="auto"``, the default, finds out by itself: see the example on the
 # choice.

@@ -4,7 +4,7 @@ How strength is chosen
 
 With three labels a class or more, ``LDSU()`` tries a few bandwidths and strengths and keeps the one under which the
 labelled rows foretell each other best, each left out in turn. ``selection_`` shows what was tried. Here are two data
-sets: one whose neighbours share a class, and one made so that they do not.
+sets: one whose neighbors share a class, and one made so that they do not.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,7 @@ def few_labels(y, a_class, seed=0):
 
 
 # %%
-# In the first, neighbours are digits of the same class. The second imitates faces under changing light: each row lies
+# In the first, neighbors are digits of the same class. The second imitates faces under changing light: each row lies
 # on a long thread (the light), which it shares with rows of other classes that are nearer to it than its own.
 
 X, y = load_digits(return_X_y=True)
@@ -40,7 +40,7 @@ problems = {"digits": (X, y, few_labels(y, 5)), "threads of light": (faces, who,
 
 for name, (samples, truth, _) in problems.items():
     near = NearestNeighbors(n_neighbors=3).fit(samples).kneighbors(return_distance=False)
-    print(f"{name}: {np.mean(truth[near] == truth[:, None]):.0%} of the three nearest neighbours are of the same class")
+    print(f"{name}: {np.mean(truth[near] == truth[:, None]):.0%} of the three nearest neighbors are of the same class")
 
 # %%
 # What each setting is compared by, at its best ridge: how probable it makes the labels left out, mostly. The bar in

@@ -3,7 +3,7 @@ Kernels for word counts
 =======================
 
 Rows of word counts are long, mostly zeros, and their Euclidean distance is ruled by how long a document is.
-``kernel="chi2"`` compares shares of counts, ``kernel="cosine"`` directions; neighbours are then found in the kernel's
+``kernel="chi2"`` compares shares of counts, ``kernel="cosine"`` directions; neighbors are then found in the kernel's
 space, too. The documents here are made up by a small generator: topics are word distributions that overlap, lengths
 vary, and no real text is involved.
 """

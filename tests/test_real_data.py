@@ -60,7 +60,7 @@ def test_nine_labels_a_class_solve_umist(real_data):
     assert held_out_map(LDSU(), X, y, 9) > 0.985
 
 
-def test_where_neighbours_share_light_and_not_the_person_a_weaker_filter_is_better(real_data):
+def test_where_neighbors_share_light_and_not_the_person_a_weaker_filter_is_better(real_data):
     """The graph misleads on Yale B: documented, so that nobody trusts the default there."""
     X, y = images(real_data, "yaleb")
     strong, weak = (held_out_map(LDSU(strength=s), X, y, 10, splits=1) for s in (100.0, 1.0))

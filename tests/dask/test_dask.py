@@ -87,7 +87,7 @@ def check_same(model, one, X, tolerance=1e-6):
 
 
 @pytest.mark.parametrize(("search", "replicated"), [("exact", True), ("cells", True), ("cells", False)])
-def test_features_and_neighbours_are_those_of_one_machine(search, replicated, client, monkeypatch):
+def test_features_and_neighbors_are_those_of_one_machine(search, replicated, client, monkeypatch):
     monkeypatch.setattr(solver, "WHOLE_SHARE", 1.0 if replicated else 0.0)
     X, y = blobs()
     parameters = {**QUICK, "neighbor_search": search, "store_graphs": True}
@@ -418,7 +418,7 @@ def kill_at(stage, cluster, killed):
 
 
 @pytest.mark.parametrize(
-    "stage", ["solve", *(pytest.param(name, marks=pytest.mark.slow) for name in ("shards", "neighbours", "factor"))]
+    "stage", ["solve", *(pytest.param(name, marks=pytest.mark.slow) for name in ("shards", "neighbors", "factor"))]
 )
 def test_a_worker_killed_in_any_stage_changes_nothing(stage):
     model, features, undisturbed = fit_while_a_worker_is_killed(stage)
@@ -710,7 +710,7 @@ def test_200_000_rows_of_covertype_on_workers(workers, covertype):
 
 
 @pytest.mark.slow
-def test_exact_shards_find_every_neighbour_of_200_000_rows(covertype):
+def test_exact_shards_find_every_neighbor_of_200_000_rows(covertype):
     X, few, parameters, _ = covertype
     parameters = {**parameters, "tol": 1e-2, "neighbor_search": "exact"}
     with start(2) as cluster, distributed.Client(cluster):

@@ -760,7 +760,7 @@ def test_labels_do_not_replace_a_column_of_the_user(read, tmp_path):
 # ---------------------------------------------------------------- what cannot be read
 
 
-def test_missing_path_is_named_with_its_nearest_neighbour(written):
+def test_missing_path_is_named_with_its_nearest_neighbor(written):
     path = written("comma.csv")
     with pytest.raises(FileNotFoundError, match=r"There is no file or folder .*coma\.csv.* Did you mean .*comma\.csv"):
         read_table(path.with_name("coma.csv"))

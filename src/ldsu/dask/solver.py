@@ -131,7 +131,7 @@ def solve_on_cluster(
     directory, S = shards.directory, shards.directory.n_shards
     places = _places_of(chosen, shards, cluster)
     anchors = choose_anchors_among(places, m, settings)
-    with _stage(cluster, stages, "neighbours"):
+    with _stage(cluster, stages, "neighbors"):
         around = neighborhoods(shards, listed, exact, cluster)
     with _stage(cluster, stages, "graphs"):
         grams = [
