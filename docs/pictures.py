@@ -76,7 +76,7 @@ def moons() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def draw_moons(ax: Axes, theme: Theme, size: float = 14, alpha: float = 1.0) -> None:
-    """The points in the colours of their moon, the labelled ones large."""
+    """The points in the colors of their moon, the labelled ones large."""
     X, y, few = moons()
     for label, color in enumerate(theme.classes[:2]):
         rows = y == label
@@ -188,7 +188,7 @@ def moon_kernels() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def directions(theme: Theme) -> Figure:
-    """The leading directions of the kernel, and of the filtered one, as colours on the moons."""
+    """The leading directions of the kernel, and of the filtered one, as colors on the moons."""
     X, _, _ = moons()
     K, filtered, M = moon_kernels()
     figure, axes = plt.subplots(2, 4, figsize=(10, 4.1), layout="constrained")
@@ -259,12 +259,12 @@ def similarities(theme: Theme) -> Figure:
 
 @cache
 def accuracy_of_steps() -> tuple[list[str], np.ndarray]:
-    """Names of the steps, and the accuracy after each: (steps, one or three labels a class, draws)."""
+    """Names of the steps, and the accuracy after each: (steps, one or three labels per class, draws)."""
     X, y = load_digits(return_X_y=True)
     steps = {
         "SVM on the labels": lambda: LabelledOnly(SVC(C=10)),
         "features and ridge": lambda: LDSUClassifier(standardize_scores=False, n_refinements=0),
-        "+ standardised": lambda: LDSUClassifier(n_refinements=0),
+        "+ standardized": lambda: LDSUClassifier(n_refinements=0),
         "+ refined": LDSUClassifier,
     }
     scores = np.zeros((len(steps), 2, DRAWS))
@@ -346,8 +346,8 @@ def choice(theme: Theme) -> Figure:
     """Four questions, and what to take at each answer."""
     questions = (
         ("Are there unlabelled rows of the same kind?", "no", "SVC, KDA: there is no graph to learn from"),
-        ("Are labels plenty (hundreds a class)?", "yes", "your usual classifier: the graph adds little"),
-        ("Are near rows mostly of the same class?", "no", "three labels a class or more, or better columns"),
+        ("Are labels plenty (hundreds per class)?", "yes", "your usual classifier: the graph adds little"),
+        ("Are near rows mostly of the same class?", "no", "three labels per class or more, or better columns"),
         ("Do you want features for your own classifier?", "yes", "LDSU, BlockScaler, LabelledOnly"),
     )
     figure, ax = plt.subplots(figsize=(9, 3.9), layout="constrained")

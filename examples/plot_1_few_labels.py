@@ -46,7 +46,7 @@ for draw in range(DRAWS):
             accuracy[name][i, draw] = model.fit(X_fit, few).score(X_new, y_new)
 
 # %%
-# The fewer the labels, the more the others say. Points are single draws of the labels: with one label a class, which
+# The fewer the labels, the more the others say. Points are single draws of the labels: with one label per class, which
 # ones you happen to have matters much.
 
 fig, ax = plt.subplots()
@@ -54,7 +54,7 @@ for number, (name, scores) in enumerate(accuracy.items()):
     (line,) = ax.plot(LABELS, scores.mean(axis=1), marker="os"[number], label=name)
     for i, a_class in enumerate(LABELS):
         ax.scatter(np.full(DRAWS, a_class), scores[i], s=14, color=line.get_color(), alpha=0.5)
-ax.set(xscale="log", xlabel="labels a class", ylabel="accuracy on unseen digits", title="Digits: the others help")
+ax.set(xscale="log", xlabel="labels per class", ylabel="accuracy on unseen digits", title="Digits: the others help")
 ax.set_xticks(LABELS, labels=[str(a_class) for a_class in LABELS])
 ax.minorticks_off()
 ax.legend()

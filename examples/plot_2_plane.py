@@ -2,7 +2,7 @@
 Features in the plane
 =====================
 
-What do features learned from three labels a class look like? Five digits that are easily taken for each other are
+What do features learned from three labels per class look like? Five digits that are easily taken for each other are
 drawn by the first two principal components of their pixels, of kernel PCA, and of :class:`~ldsu.LDSU`'s features.
 Rings mark the fifteen digits that have a label.
 """

@@ -22,7 +22,7 @@ rows, truth = X[copies] + rng.normal(scale=1.5, size=(8000, 64)), y[copies]
 
 
 def seconds(n, solver):
-    """Time of a fit on the first n rows with five labels a class, and the model."""
+    """Time of a fit on the first n rows with five labels per class, and the model."""
     few = np.full(n, -1)
     for digit in range(10):
         few[np.flatnonzero(truth[:n] == digit)[:5]] = digit

@@ -27,7 +27,7 @@ model = LDSUClassifier().fit(X[:1000], few)
 
 folder = tempfile.TemporaryDirectory()
 path = Path(folder.name) / "digits.ldsu"
-save_model(model, path, about={"data": "scikit-learn's digits, five labels a class"})
+save_model(model, path, about={"data": "scikit-learn's digits, five labels per class"})
 description = describe_model(path)
 print(description["class"], description["about"], f"{path.stat().st_size / 2**20:.1f} MiB")
 
