@@ -91,8 +91,8 @@ def _kernel(problem: Problem, params: Params) -> Kernel:
     return problem.kernel(kernel=params["kernel"], gamma_scale=params["gamma_scale"])
 
 
-def _in_kernel_space(kernel: Kernel) -> bool:
-    return kernel.name not in INPUT_SPACE_KERNELS
+def _space(kernel: Kernel) -> Literal["input", "kernel"]:
+    return "input" if kernel.name in INPUT_SPACE_KERNELS else "kernel"
 
 
 def _in_coordinates(
@@ -124,7 +124,7 @@ def _ldsu(filter: Literal["tikhonov", "heat", "truncate"]) -> Callable[[Problem,
             lam=params["lam"],
             clique_size=params["clique_size"],
             theta=params["theta"],
-            cliques="kernel" if _in_kernel_space(kernel) else "input",
+            cliques=_space(kernel),
             min_anchors=min(LDSU.min_anchors, n),
         )
         if filter == "truncate":
@@ -203,7 +203,7 @@ def _klpp(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
 def _neighbors(problem: Problem, kernel: Kernel, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
     if n_neighbors > problem.n - 1:
         raise ValueError(f"n_neighbors = {n_neighbors}, but it must be at most {problem.n - 1}.")
-    return problem.neighbors(kernel, n_neighbors, in_kernel_space=_in_kernel_space(kernel))
+    return problem.neighbors(kernel, n_neighbors, _space(kernel))
 
 
 def _symmetric(lower: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from ldsu.kernels import Kernel
 from ldsu.labels import class_counts
 from ldsu.solvers._expansion import KernelExpansion
 from ldsu.solvers._filters import SMOOTH_FILTERS
-from ldsu.solvers._problem import Problem, graph_key, rounded_product
+from ldsu.solvers._problem import Problem, graph_key, rounded_product, stage
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import canonicalize_degenerate, fix_signs, numerical_rank, resolve_n_components
 
@@ -294,34 +294,22 @@ def _kernel_diagonal(problem: Problem, kernel: Kernel, direct: bool) -> np.ndarr
     return problem.arrays.get(problem.arrays.xp.einsum("ij,ij->i", B, B))
 
 
+@stage(lambda codes, kernel, settings: (kernel.key, settings.min_anchors, (codes >= 0).tobytes()))
 def kernel_anchors(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
     """Anchors chosen by the entries of K."""
     K, get = problem.kernel_matrix(kernel), problem.arrays.get
-    return _anchors(problem, codes, kernel, settings, True, lambda i: get(K[:, i]), lambda: get(K.sum(axis=0)))
+    sources = (lambda i: get(K[:, i]), _kernel_diagonal(problem, kernel, True), lambda: get(K.sum(axis=0)))
+    with problem.stages("solve"):
+        return choose_anchors(codes, settings.min_anchors, *sources, eps=kernel.precision(problem.X))
 
 
+@stage(lambda codes, kernel, settings: (kernel.key, settings.min_anchors, (codes >= 0).tobytes()))
 def coordinate_anchors(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
     """Anchors chosen by the coordinates of K."""
     B, get = problem.basis(kernel).coordinates, problem.arrays.get
-    return _anchors(problem, codes, kernel, settings, False, lambda i: get(B @ B[i]), lambda: get(B @ B.sum(axis=0)))
-
-
-def _anchors(
-    problem: Problem,
-    codes: np.ndarray,
-    kernel: Kernel,
-    settings: Settings,
-    direct: bool,
-    column: Callable[[int], np.ndarray],
-    column_sums: Callable[[], np.ndarray],
-) -> np.ndarray:
-    def make() -> np.ndarray:
-        diagonal = _kernel_diagonal(problem, kernel, direct)
-        with problem.stages("solve"):
-            eps = kernel.precision(problem.X)
-            return choose_anchors(codes, settings.min_anchors, column, diagonal, column_sums, eps=eps)
-
-    return problem.once("anchors", (kernel.key, direct, settings.min_anchors, (codes >= 0).tobytes()), make)
+    sources = (lambda i: get(B @ B[i]), _kernel_diagonal(problem, kernel, False), lambda: get(B @ B.sum(axis=0)))
+    with problem.stages("solve"):
+        return choose_anchors(codes, settings.min_anchors, *sources, eps=kernel.precision(problem.X))
 
 
 def choose_anchors(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import wraps
 from itertools import pairwise
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import joblib
 import numpy as np
@@ -25,6 +26,23 @@ MAX_KEPT = 8
 TRIANGLE_BLOCKS = 6
 # lam times strength that agrees to this many digits is one product: 0.1 * 100 is 1 * 10.
 PRODUCT_DIGITS = 12
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def stage(key: Callable[..., Hashable]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a method of `Problem`, or a function of one, whose result is kept under ``key(*other_arguments)``."""
+
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        @wraps(method)
+        def once(*args: P.args, **kwargs: P.kwargs) -> T:
+            problem: Any = args[0]
+            result: T = problem.once(method.__name__, key(*args[1:]), lambda: method(*args, **kwargs))
+            return result
+
+        return once
+
+    return decorate
 
 
 class Problem(StageCache):
@@ -116,83 +134,64 @@ class Problem(StageCache):
 
     def kernel(self, **parameters: Any) -> Kernel:
         """The kernel with its bandwidth, from the kernel parameters of an estimator."""
-        key = tuple(
+        values = (
             (name, joblib.hash(value) if isinstance(value, dict) else value) for name, value in parameters.items()
         )
-        return self.once("bandwidth", key, lambda: resolve_kernel(self.X, **parameters))
+        return self.once("kernel", tuple(values), lambda: resolve_kernel(self.X, **parameters))
 
+    @stage(lambda kernel: kernel.key)
     def kernel_matrix(self, kernel: Kernel) -> Any:
         """K (n, n), on the device."""
+        with self.stages("kernel"):
+            return kernel.train_matrix(self.X, self.arrays)
 
-        def make() -> Any:
-            with self.stages("kernel"):
-                return kernel.train_matrix(self.X, self.arrays)
-
-        return self.once("kernel matrix", kernel.key, make)
-
+    @stage(lambda kernel: kernel.key)
     def new_kernel_values(self, kernel: Kernel) -> np.ndarray:
         """Kernel values (t, n) of the new rows against the training rows."""
+        with self.stages("kernel"):
+            values: np.ndarray = kernel(self.X_new, np.arange(self.n) if kernel.name == "precomputed" else self.X)
+            return values
 
-        def make() -> np.ndarray:
-            with self.stages("kernel"):
-                values: np.ndarray = kernel(self.X_new, np.arange(self.n) if kernel.name == "precomputed" else self.X)
-                return values
+    @stage(lambda kernel, k, space: (k, kernel.key if space == "kernel" else None))
+    def neighbors(self, kernel: Kernel, k: int, space: str) -> tuple[np.ndarray, np.ndarray]:
+        """Squared distances and indices (n, k) of the nearest other rows, in the "input" or "kernel" space."""
+        return kernel_neighbors(self.kernel_matrix(kernel), k) if space == "kernel" else input_neighbors(self.X, k)
 
-        return self.once("new kernel values", kernel.key, make)
-
-    def neighbors(self, kernel: Kernel, k: int, *, in_kernel_space: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Squared distances and indices (n, k) of the nearest other rows, in the input or the kernel's space."""
-        if in_kernel_space:
-            return self.once("neighbors", (kernel.key, k), lambda: kernel_neighbors(self.kernel_matrix(kernel), k))
-        return self.once("neighbors", (None, k), lambda: input_neighbors(self.X, k))
-
+    @stage(lambda kernel, settings: graph_key(kernel, settings)[1])
     def cliques(self, kernel: Kernel, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
         """Cliques (n, k) and their centered Gram matrices (n, k, k)."""
+        K = self.kernel_matrix(kernel) if settings.cliques == "kernel" else None
+        with self.stages("graphs"):
+            return clique_scatter(self.X, K, settings.clique_size, self.arrays)
 
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            K = self.kernel_matrix(kernel) if settings.cliques == "kernel" else None
-            with self.stages("graphs"):
-                return clique_scatter(self.X, K, settings.clique_size, self.arrays)
-
-        return self.once("cliques", _clique_key(kernel, settings), make)
-
+    @stage(lambda kernel, settings: graph_key(kernel, settings)[1:])
     def clique_graph(self, kernel: Kernel, settings: Settings) -> tuple[scipy.sparse.csr_array, float]:
         """The local discriminant Laplacian L, in the units that lam multiplies, and the ridge in units of the data."""
+        members, grams = self.cliques(kernel, settings)
+        with self.stages("graphs"):
+            return scaled_clique_laplacian(grams, members, settings.theta, relative=settings.scaling == "relative")
 
-        def make() -> tuple[scipy.sparse.csr_array, float]:
-            members, grams = self.cliques(kernel, settings)
-            with self.stages("graphs"):
-                return scaled_clique_laplacian(grams, members, settings.theta, relative=settings.scaling == "relative")
+    @stage(lambda kernel, settings: graph_key(kernel, settings))
+    def graph_kernel(self, kernel: Kernel, settings: Settings) -> Any:
+        """``L K`` (n, n)."""
+        L = self.arrays.put_sparse(self.clique_graph(kernel, settings)[0])
+        K = self.kernel_matrix(kernel)
+        with self.stages("solve"):
+            return L @ K
 
-        return self.once("clique graph", (_clique_key(kernel, settings), _ridge(settings)), make)
-
+    @stage(lambda kernel, settings, weight: (graph_key(kernel, settings), weight))
     def factor(self, kernel: Kernel, settings: Settings, weight: float) -> Any:
         """LU factors of ``I + weight L K``, which does not depend on labels."""
-
-        def make() -> Any:
-            LK = self._graph_kernel(kernel, settings)
-            with self.stages("solve"):
-                if self.reusable or self.keep > 1:
-                    LK = LK * weight
-                else:
-                    self.drop("graph kernel")
-                    LK *= weight
-                diagonal = self.arrays.put(np.arange(self.n))
-                LK[diagonal, diagonal] += 1
-                return self.arrays.lu_factor(LK)
-
-        return self.once("factor", (graph_key(kernel, settings), weight), make)
-
-    def _graph_kernel(self, kernel: Kernel, settings: Settings) -> Any:
-        """``L K`` (n, n)."""
-
-        def make() -> Any:
-            K = self.kernel_matrix(kernel)
-            L = self.arrays.put_sparse(self.clique_graph(kernel, settings)[0])
-            with self.stages("solve"):
-                return L @ K
-
-        return self.once("graph kernel", graph_key(kernel, settings), make)
+        LK = self.graph_kernel(kernel, settings)
+        with self.stages("solve"):
+            if self.reusable or self.keep > 1:
+                LK = LK * weight
+            else:
+                self.drop("graph_kernel")
+                LK *= weight
+            diagonal = self.arrays.put(np.arange(self.n))
+            LK[diagonal, diagonal] += 1
+            return self.arrays.lu_factor(LK)
 
     def filtered_columns(self, kernel: Kernel, settings: Settings, weight: float, rows: np.ndarray) -> Any:
         """C (n x m) with ``K C`` the columns of ``(K^-1 + weight L)^-1`` at m rows."""
@@ -200,42 +199,36 @@ class Problem(StageCache):
         C[self.arrays.put(rows), self.arrays.put(np.arange(rows.size))] = 1
         return C if weight == 0 else self.arrays.lu_solve(self.factor(kernel, settings, weight), C)
 
+    @stage(lambda kernel: kernel.key)
+    def coordinates(self, kernel: Kernel) -> tuple[KernelBasis, np.ndarray]:
+        """Coordinates B (n x q) of the training rows, ``K = B B^T``, and of training and new rows (n + t, q)."""
+        K = self.kernel_matrix(kernel)
+        if self.reusable:
+            K = self.arrays.copy(K)
+        else:  # overwritten
+            for kind in ("kernel_matrix", "graph_kernel", "factor"):
+                self.drop(kind)
+        with self.stages("decompose kernel"):
+            basis = KernelBasis.from_kernel_matrix(K, eps=kernel.precision(self.X), arrays=self.arrays)
+        if self.X_new is None:
+            return basis, basis.coordinates
+        new = self.arrays.dot(self.new_kernel_values(kernel), basis.coordinates / basis.eigenvalues)
+        stacked = np.vstack([basis.coordinates, new])
+        return KernelBasis(basis.eigenvalues, stacked[: self.n]), stacked
+
     def basis(self, kernel: Kernel) -> KernelBasis:
-        """Coordinates of the training rows, ``K = B B^T``."""
+        """Coordinates of the training rows."""
         return self.coordinates(kernel)[0]
 
-    def coordinates(self, kernel: Kernel) -> tuple[KernelBasis, np.ndarray]:
-        """Coordinates B (n x q) of the training rows, and of training and new rows (n + t, q)."""
-
-        def make() -> tuple[KernelBasis, np.ndarray]:
-            K = self.kernel_matrix(kernel)
-            if self.reusable:
-                K = self.arrays.copy(K)
-            else:  # overwritten
-                self.drop("kernel matrix")
-                self.drop("factor")
-                self.drop("graph kernel")
-            with self.stages("decompose kernel"):
-                basis = KernelBasis.from_kernel_matrix(K, eps=kernel.precision(self.X), arrays=self.arrays)
-            if self.X_new is None:
-                return basis, basis.coordinates
-            new = self.arrays.dot(self.new_kernel_values(kernel), basis.coordinates / basis.eigenvalues)
-            stacked = np.vstack([basis.coordinates, new])
-            return KernelBasis(basis.eigenvalues, stacked[: self.n]), stacked
-
-        return self.once("coordinates", kernel.key, make)
-
-    def project(self, kernel: Kernel, key: Hashable, laplacian: Any) -> Any:
+    @stage(lambda kernel, key, laplacian: (kernel.key, key))
+    def project(self, kernel: Kernel, key: Hashable, laplacian: Callable[[], Any]) -> Any:
         """``B^T L B`` (q, q) for a sparse L that ``laplacian()`` returns; only the lower triangle is defined."""
+        B = self.basis(kernel).coordinates
+        L = self.arrays.put_sparse(laplacian())
+        with self.stages("project graphs"):
+            return _lower_product(L @ B, B, self.arrays)
 
-        def make() -> Any:
-            B = self.basis(kernel).coordinates
-            L = self.arrays.put_sparse(laplacian())
-            with self.stages("project graphs"):
-                return _lower_product(L @ B, B, self.arrays)
-
-        return self.once("projected", (kernel.key, key), make)
-
+    @stage(lambda kernel, settings, codes, lam: spectrum_key(kernel, settings, codes, lam))
     def spectrum(
         self, kernel: Kernel, settings: Settings, codes: np.ndarray, lam: float | None
     ) -> tuple[np.ndarray, Any]:
@@ -243,51 +236,40 @@ class Problem(StageCache):
 
         The latter serves every label, lam and strength.
         """
-        labels = None if lam is None else codes.tobytes()
+        S = self.project(kernel, graph_key(kernel, settings), lambda: self.clique_graph(kernel, settings)[0])
+        if self.reusable:
+            S = self.arrays.copy(S)
+        else:  # overwritten
+            self.drop("project")
+        with self.stages("decompose graphs"):
+            if lam is not None:
+                S *= lam
+                B = self.basis(kernel).coordinates
+                parts = list(class_laplacian_rows(codes, B))
+                if parts:
+                    labelled = np.concatenate([members for members, _ in parts])
+                    S += B[labelled].T @ self.arrays.xp.concatenate([rows for _, rows in parts])
+            if not bool((S != 0).any()):  # no graph at all: any directions will do
+                return np.zeros(S.shape[0]), self.arrays.put(np.eye(S.shape[0]))
+            return self.arrays.eigh(S)
 
-        def make() -> tuple[np.ndarray, Any]:
-            graph = self.project(kernel, graph_key(kernel, settings), lambda: self.clique_graph(kernel, settings)[0])
-            S = self.arrays.copy(graph) if self.reusable else graph
-            if not self.reusable:
-                self.drop("projected")
-            with self.stages("decompose graphs"):
-                if lam is not None:
-                    S *= lam
-                    B = self.basis(kernel).coordinates
-                    parts = list(class_laplacian_rows(codes, B))
-                    if parts:
-                        labelled = np.concatenate([members for members, _ in parts])
-                        S += B[labelled].T @ self.arrays.xp.concatenate([rows for _, rows in parts])
-                if not bool((S != 0).any()):  # no graph at all: any directions will do
-                    return np.zeros(S.shape[0]), self.arrays.put(np.eye(S.shape[0]))
-                return self.arrays.eigh(S)
-
-        return self.once("spectrum", (graph_key(kernel, settings), lam, labels), make)
-
+    @stage(lambda kernel, settings, codes, lam: spectrum_key(kernel, settings, codes, lam))
     def rotated(self, kernel: Kernel, settings: Settings, codes: np.ndarray, lam: float | None) -> tuple[Any, Any]:
         """Eigenvalues of `spectrum`, not below 0, and training and new rows in the coordinates of its directions."""
-        labels = None if lam is None else codes.tobytes()
-
-        def make() -> tuple[Any, Any]:
-            mu, directions = self.spectrum(kernel, settings, codes, lam)
-            with self.stages("decompose graphs"):
-                return np.maximum(mu, 0), self.arrays.dot(self.coordinates(kernel)[1], directions)
-
-        return self.once("rotated", (graph_key(kernel, settings), lam, labels), make)
+        mu, directions = self.spectrum(kernel, settings, codes, lam)
+        with self.stages("decompose graphs"):
+            return np.maximum(mu, 0), self.arrays.dot(self.coordinates(kernel)[1], directions)
 
 
 def graph_key(kernel: Kernel, settings: Settings) -> tuple[Hashable, ...]:
-    """What the kernel with its local graph depends on, beside the samples."""
-    return kernel.key, _clique_key(kernel, settings), _ridge(settings)
+    """What the kernel, its cliques and their graph depend on, beside the samples; a clique of one has no ridge."""
+    cliques = (settings.clique_size, kernel.key if settings.cliques == "kernel" else None)
+    return kernel.key, cliques, (settings.theta if settings.clique_size > 1 else None, settings.scaling)
 
 
-def _clique_key(kernel: Kernel, settings: Settings) -> tuple[Hashable, ...]:
-    return settings.clique_size, kernel.key if settings.cliques == "kernel" else None
-
-
-def _ridge(settings: Settings) -> tuple[Hashable, ...]:
-    """A clique of one has no ridge."""
-    return settings.theta if settings.clique_size > 1 else None, settings.scaling
+def spectrum_key(kernel: Kernel, settings: Settings, codes: np.ndarray, lam: float | None) -> tuple[Hashable, ...]:
+    """What a spectrum depends on: without lam, not on labels."""
+    return graph_key(kernel, settings), lam, None if lam is None else codes.tobytes()
 
 
 def rounded_product(lam: float, strength: float) -> str:

@@ -36,7 +36,7 @@ from ldsu.solvers._landmarks import (
 )
 from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units
 from ldsu.solvers._precision import conditioning_sets, random_ranks, residual_factor
-from ldsu.solvers._problem import Problem
+from ldsu.solvers._problem import Problem, stage
 from ldsu.solvers._sparse_spectrum import pairs_memory, shifted_strength, truncated_features, unsupported_pairs_reason
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
@@ -106,52 +106,47 @@ class SortedSamples(NamedTuple):
     points: Any
 
 
+@stage(lambda settings, dtype: (dtype, settings.neighbor_search))
 def sorted_samples(problem: Problem, settings: Settings, dtype: str) -> SortedSamples:
     """The samples of a problem, sorted and indexed."""
-
-    def make() -> SortedSamples:
-        with problem.stages("neighbors"):
-            X = dense(problem.X)
-            origin = column_means(X)
-            unit = spread(X[rows_for_spread(problem.n)], origin)
-            samples = in_units(X, origin, unit, dtype)
-            index, order = neighbor_index(samples, problem.arrays, settings.neighbor_search)
-            place = np.empty_like(order)
-            place[order] = np.arange(problem.n)
-            return SortedSamples(origin, unit, index, order, place, problem.arrays.put(index.X))
-
-    return problem.once("sorted samples", (dtype, settings.neighbor_search), make)
+    with problem.stages("neighbors"):
+        X = dense(problem.X)
+        origin = column_means(X)
+        unit = spread(X[rows_for_spread(problem.n)], origin)
+        samples = in_units(X, origin, unit, dtype)
+        index, order = neighbor_index(samples, problem.arrays, settings.neighbor_search)
+        place = np.empty_like(order)
+        place[order] = np.arange(problem.n)
+        return SortedSamples(origin, unit, index, order, place, problem.arrays.put(index.X))
 
 
-def listed_neighbors(problem: Problem, samples: SortedSamples, settings: Settings, dtype: str) -> Any:
+@stage(lambda settings, dtype: (dtype, settings.neighbor_search, settings.n_conditioning, settings.clique_size))
+def listed_neighbors(problem: Problem, settings: Settings, dtype: str) -> Any:
     """Nearest other samples of each, as many as cliques and conditioning sets need."""
+    samples = sorted_samples(problem, settings, dtype)
     listed = min(max(2 * settings.n_conditioning, settings.clique_size - 1), problem.n - 1)
-
-    def make() -> Any:
-        with problem.stages("neighbors"):
-            return samples.search_index.query_self(listed, samples.points, problem.arrays)
-
-    return problem.once("listed neighbors", (dtype, settings.neighbor_search, listed), make)
+    with problem.stages("neighbors"):
+        return samples.search_index.query_self(listed, samples.points, problem.arrays)
 
 
-def sparse_cliques(
-    problem: Problem, samples: SortedSamples, neighbors: Any, settings: Settings, dtype: str
-) -> tuple[Any, Any, float]:
+@stage(
+    lambda settings, dtype: (
+        *(dtype, settings.neighbor_search, settings.n_conditioning),
+        *(settings.clique_size, settings.theta, settings.scaling),
+    )
+)
+def sparse_cliques(problem: Problem, settings: Settings, dtype: str) -> tuple[Any, Any, float]:
     """Members (n, k) and scaled Laplacians (n, k, k) of the cliques, and the ridge."""
-    n, unit, arrays = problem.n, samples.unit, problem.arrays
+    samples, arrays = sorted_samples(problem, settings, dtype), problem.arrays
+    neighbors = listed_neighbors(problem, settings, dtype)
     relative = settings.scaling == "relative"
-
-    def make() -> tuple[Any, Any, float]:
-        with problem.stages("graphs"):
-            members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
-            grams = clique_grams(samples.points, members, arrays)
-            theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if relative else unit**-2)
-            weights = clique_weights(grams, theta, arrays.xp)
-            weights *= clique_scale(sum_of_diagonals(weights), n, unit, settings)
-            return members, weights, theta
-
-    key = (dtype, settings.neighbor_search, neighbors.shape[1], settings.clique_size, settings.theta, relative)
-    return problem.once("sparse cliques", key, make)
+    with problem.stages("graphs"):
+        members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
+        grams = clique_grams(samples.points, members, arrays)
+        theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if relative else samples.unit**-2)
+        weights = clique_weights(grams, theta, arrays.xp)
+        weights *= clique_scale(sum_of_diagonals(weights), problem.n, samples.unit, settings)
+        return members, weights, theta
 
 
 def solve_sparse(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Solution:
@@ -175,10 +170,9 @@ def solve_sparse(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: 
     n, arrays, stages = problem.n, problem.arrays, problem.stages
     dtype = working_precision(codes, settings)
     settings = tolerance(codes, settings)
-    sorted_ = sorted_samples(problem, settings, dtype)
-    origin, unit, index, order, place, points = sorted_
-    neighbors = listed_neighbors(problem, sorted_, settings, dtype)
-    members, weights, theta = sparse_cliques(problem, sorted_, neighbors, settings, dtype)
+    origin, unit, index, order, place, points = sorted_samples(problem, settings, dtype)
+    neighbors = listed_neighbors(problem, settings, dtype)
+    members, weights, theta = sparse_cliques(problem, settings, dtype)
     gamma = gamma_in_units(kernel, unit)
     landmarks, m = landmarks_of(codes, settings)
     samples, codes, landmarks = index.X, codes[order], place[landmarks]
