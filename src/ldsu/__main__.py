@@ -8,11 +8,16 @@ from typing import Any
 
 from ldsu import __version__
 
+# Signals received that ask the program to end.
+_interrupts: list[int] = []
+
 
 def main() -> None:
     """Run the command line, or print how to install it. Ctrl-C and SIGTERM exit with a short message and code 130."""
     try:
         signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _retry_interrupt
         try:
             from ldsu.cli import cli
@@ -29,7 +34,10 @@ def main() -> None:
             )
             sys.exit(2)
         cli(prog_name="ldsu")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        # A library written in C that is interrupted while it is imported may raise an error of its own.
+        if not isinstance(error, KeyboardInterrupt) and not _interrupts:
+            raise
         print("Interrupted.", file=sys.stderr)
         sys.exit(130)
     finally:
@@ -38,7 +46,8 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _interrupt(*_: object) -> None:
+def _interrupt(number: int, _: object) -> None:
+    _interrupts.append(number)
     raise KeyboardInterrupt
 
 

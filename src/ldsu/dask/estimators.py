@@ -20,7 +20,7 @@ from ldsu.dask.cluster import Cluster, identity
 from ldsu.dask.sharded_expansion import ShardedExpansion
 from ldsu.dask.solver import solve_on_cluster
 from ldsu.graphs import class_laplacian
-from ldsu.kernels import MEDIAN_ROWS, Kernel, check_mask
+from ldsu.kernels import check_mask
 from ldsu.labels import encode_labels
 from ldsu.methods.ldsu import SPARSE_ROWS, graph_weight_error
 from ldsu.solvers import Problem, unsupported_reason
@@ -118,7 +118,7 @@ class LDSU(ldsu.LDSU):
         if reason:
             raise ValueError(f"Not supported by ldsu.dask.LDSU: {reason}. Use ldsu.LDSU on one machine.")
         self._clip_parameter(self.clique_size, n, "clique_size")
-        problem = Problem.once_for(blocks, stages=stages)
+        problem = Problem.once_for(blocks if n > SPARSE_ROWS else blocks[:], stages=stages)
         cluster.set_stage("bandwidth")
         with stages("bandwidth"):
             kernel = self._resolve_kernel(problem, self.gamma_scale)
@@ -202,9 +202,6 @@ class LDSU(ldsu.LDSU):
             shape = (length,) if columns is None else (length, columns)
             blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or input_dtype))
         return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
-
-    def _resolve_kernel(self, X: Any, gamma_scale: float | str) -> Kernel:
-        return super()._resolve_kernel(X if X.shape[0] > MEDIAN_ROWS else X[:], gamma_scale)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
