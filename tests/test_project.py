@@ -23,6 +23,7 @@ def run(*arguments):
     return done.stdout
 
 
+@pytest.mark.slow  # a minute, and .ci/run runs the demo itself
 def test_demo_ends_with_a_table_and_a_report(tmp_path):
     # The file of the demo with fewer digits and repetitions.
     small = tmp_path / "digits.toml"
