@@ -1,4 +1,4 @@
-"""What the choice of strength and bandwidth costs: a fit that chooses against one that is told, side by side.
+"""What the choice of strength and bandwidth costs: a fit that chooses against one with given strength, side by side.
 
 python benchmarks/choice.py [--sizes 500 1000 2000 4649] [--repeats 5]
 """

@@ -1,4 +1,4 @@
-"""What a fit on a Dask cluster costs: a model of each stage, its constants from kept rows, and what it foretells.
+"""What a fit on a Dask cluster costs: a model of each stage, its constants from kept rows, and what it predicts.
 
 python benchmarks/scaleout_model.py [--results benchmarks/results]
 

@@ -1,6 +1,6 @@
 """An engine that computes nothing, quickly and always the same: for tests of the runner.
 
-What is to go wrong is told in environment variables, which workers inherit.
+Environment variables say what is to go wrong, which workers inherit.
 """
 
 import os

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import field
 from functools import partial
-from numbers import Integral
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
@@ -26,12 +26,13 @@ from sklearn.base import (
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
 from ldsu._utils.arrays import ignoring_warnings
 from ldsu._utils.fitting import atomic
+from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
@@ -349,6 +350,7 @@ class Confidence(NamedTuple):
     familiarity: np.ndarray
 
 
+@parameters
 class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     """Classify with few labels: semi-supervised features and a self-trained linear classifier.
 
@@ -408,25 +410,10 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     (2, 10)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "features": [HasMethods(["fit", "transform"]), None],
-        "classifier": [HasMethods(["fit", "decision_function"]), None],
-        "standardize_scores": ["boolean", StrOptions({"auto"})],
-        "n_refinements": [Interval(Integral, 0, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        features: Any = None,
-        classifier: Any = None,
-        *,
-        standardize_scores: bool | Literal["auto"] = "auto",
-        n_refinements: int = 4,
-    ) -> None:
-        self.features = features
-        self.classifier = classifier
-        self.standardize_scores = standardize_scores
-        self.n_refinements = n_refinements
+    features: Annotated[Any, HasMethods(["fit", "transform"]), None] = field(default=None, kw_only=False)
+    classifier: Annotated[Any, HasMethods(["fit", "decision_function"]), None] = field(default=None, kw_only=False)
+    standardize_scores: bool | Literal["auto"] = "auto"
+    n_refinements: NonNegativeInt = 4
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)

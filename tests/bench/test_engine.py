@@ -179,7 +179,7 @@ def test_shared_stages_are_computed_once(experiment):
         problem.basis(kernel)
         problem.clique_graph(kernel, Settings())
         relied_on, made_now = problem.take_seconds()
-        assert relied_on > 0  # every user is told what the shared stages cost
+        assert relied_on > 0  # reported to every user
         assert (made_now > 0) == (round_ == 0)
     assert len(made) == 1
     problem.basis(problem.kernel(kernel="rbf", gamma_scale=1.0))

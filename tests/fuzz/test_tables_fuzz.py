@@ -27,7 +27,7 @@ from fuzz.files import (
     try_file,
 )
 from fuzz.profile import inputs
-from ldsu.tables import TableError, read_table
+from ldsu.tables import Table, TableError, read_table
 from ldsu.tables.model import fit_task, prepare
 
 FILES = sorted(set(WRITERS) - MODELS)
@@ -140,7 +140,8 @@ def test_text_is_a_table_or_refused_in_a_sentence(text, suffix, folder):
 @given(data=st.binary(max_size=200) | st.text(max_size=100).map(str.encode), name=st.sampled_from(FILES))
 @inputs(default=30, full=500)
 def test_any_bytes_under_any_name_are_a_table_or_refused_in_a_sentence(data, name, folder):
-    written(folder, name, data)
+    read = written(folder, name, data)  # raises unless it is refused in a sentence
+    assert read is None or isinstance(read, Table)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
@@ -30,6 +30,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import available_memory, require_memory
+from ldsu._utils.parameters import parameters
 from ldsu._utils.stages import Stages, sharing_order
 from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
 from ldsu.kernels import FLOATS, Kernel, check_magnitude, dense, samples_memory, validate_data
@@ -46,6 +47,7 @@ DEFAULT_SPLITS = 5
 # them, LAPACK's workspace of two, and one more while the kernel is decomposed.
 MATRICES = 8
 SECONDS_BETWEEN_LINES = 5.0
+Scoring = Annotated[Any, StrOptions({"map", *get_scorer_names()}), callable, list, tuple, dict, None]
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,7 @@ def _delegates(method: str) -> Callable[[Any], bool]:
     return check
 
 
+@parameters
 class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Grid search over the parameters of an `LDSUClassifier` that shares computation between settings.
 
@@ -372,34 +375,13 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     (18, True)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "estimator": [HasMethods(["fit", "predict"]), None],
-        "param_grid": [dict, list, None],
-        "cv": ["cv_object"],
-        "scoring": [StrOptions({"map", *get_scorer_names()}), callable, list, tuple, dict, None],
-        "refit": ["boolean", str, callable],
-        "error_score": [StrOptions({"raise"}), Real],
-        "verbose": ["boolean"],
-    }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        *,
-        cv: Any = None,
-        scoring: Any = None,
-        refit: Any = True,
-        error_score: Any = np.nan,
-        verbose: bool = False,
-    ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        self.cv = cv
-        self.scoring = scoring
-        self.refit = refit
-        self.error_score = error_score
-        self.verbose = verbose
+    estimator: Annotated[Any, HasMethods(["fit", "predict"]), None] = field(default=None, kw_only=False)
+    param_grid: dict[str, Any] | list[dict[str, Any]] | None = field(default=None, kw_only=False)
+    cv: Annotated[Any, "cv_object"] = None
+    scoring: Scoring = None
+    refit: bool | str | Callable[..., int] = True
+    error_score: Annotated[Any, StrOptions({"raise"}), Real] = np.nan
+    verbose: bool = False
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
