@@ -19,6 +19,7 @@ from ldsu.datasets.bags import Documents
 from ldsu.datasets.download import DownloadError, fetch
 from ldsu.datasets.formats import Arrays, DatasetError, DatasetWarning, integer_labels
 from ldsu.datasets.preprocessing import PREPROCESSINGS, resize
+from ldsu.tables.table import is_checked_memory
 
 REASON_LENGTH = 300  # an error may quote a whole file
 
@@ -224,9 +225,9 @@ def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
     names = " and ".join(map(str, paths))
     try:
         arrays = _checked(form.read(*paths), info)
-    except MemoryError:
-        raise
     except Exception as error:  # damaged files raise various errors in numpy, scipy and the standard library
+        if is_checked_memory(error):
+            raise
         reason = _reason(error)
         raise DatasetError(f"{names} cannot be read as {info.title}: {reason}. Replace or remove the file.") from error
     if difference := _class_difference(arrays, info):
@@ -240,8 +241,7 @@ def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
 
 
 def _reason(error: BaseException) -> str:
-    """The message of an error, or of its cause if it is a sentence on the file, in one line of limited length."""
-    error = error.__cause__ or error
+    """The message of an error in one line of limited length."""
     text = f"the entry {error} is missing or unknown" if isinstance(error, KeyError) else str(error)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
     return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."

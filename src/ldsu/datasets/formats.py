@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse
+from sklearn.datasets import load_digits
 
 from ldsu.tables.formats.decoding import open_unpacked
 from ldsu.tables.formats.libsvm import parse_libsvm
@@ -63,6 +64,12 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file, decompressed."""
     with open_unpacked(path) as file:
         return file.read()
+
+
+def read_digits() -> Arrays:
+    """The digits of scikit-learn."""
+    X, y = load_digits(return_X_y=True)
+    return Arrays(X, y, (8, 8))
 
 
 def read_npz(path: Path) -> Arrays:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Maximum length of a quoted error message of another library.
 MAX_REASON = 160
+NEW_COPY = "Write it again, or get another copy."
 # Package name for pip, the extra that installs it, and an alternative.
 EXTRAS = {
     "pyarrow": ("pyarrow", "cli", ""),
@@ -153,12 +154,11 @@ def import_extra(module: str) -> Any:
 
 
 @contextmanager
-def readable(path: Path, kind: str, remedy: str = "Write it again, or get another copy.") -> Iterator[None]:
+def readable(path: Path, kind: str, remedy: str = NEW_COPY) -> Iterator[None]:
     """Convert any error of a library on a damaged file to a one-sentence `TableError`.
 
     Parsers of binary formats raise nearly any exception on invalid bytes, from `zlib.error` to `IndexError`: they only
-    mean that the file is damaged. So does a `MemoryError`, from an invalid length; the memory for a valid file is
-    checked separately before.
+    mean that the file is damaged. So does a `MemoryError`, from an invalid length, unless `require_memory` raised it.
 
     Parameters
     ----------
@@ -176,7 +176,14 @@ def readable(path: Path, kind: str, remedy: str = "Write it again, or get anothe
     except PermissionError as error:
         raise TableError(f"{path.name} cannot be read: permission denied. Change its permissions.") from error
     except Exception as error:
+        if is_checked_memory(error):
+            raise
         raise TableError(f"{path.name} cannot be read as {kind}: {reason(error)}. {remedy}") from error
+
+
+def is_checked_memory(error: Exception) -> bool:
+    """Whether an error is of `require_memory`, for a valid file, and not of a library that followed invalid bytes."""
+    return type(error) is MemoryError and bool(error.args)
 
 
 def count(n: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from ldsu._utils.memory import require_memory
 from ldsu._utils.stages import announce
 from ldsu.tables.formats.decoding import SAMPLE_CHARACTERS, TEXT_FACTOR
 from ldsu.tables.formats.limits import named, stripped
-from ldsu.tables.table import Table, TableError, count, import_extra, readable
+from ldsu.tables.table import Table, TableError, count, import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,7 +154,7 @@ def _header(path: Path, data: bytes, separator: str, notes: list[str], n_skipped
             n_bytes += len(line.encode())
             yield line
 
-    with _long_values(), readable(path, "separated text", "Fix its first line."):
+    with _long_values():
         reader = csv.reader(counted(), delimiter=separator)
         cells = next((record for record in reader if record), [])
     names = [cell.strip() for cell in cells]
@@ -191,8 +191,7 @@ def _parse(path: Path, data: bytes, start: int, separator: str, names: Sequence[
     except import_extra("pyarrow").ArrowInvalid:
         _raise_invalid_record(path, data, separator, len(names))
     # All records are valid: one is longer than a block.
-    with readable(path, "separated text"):
-        return _parse_blocks(data, start, separator, names, MAX_LINE)
+    return _parse_blocks(data, start, separator, names, MAX_LINE)
 
 
 def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str], block: int) -> pa.Table:
@@ -225,7 +224,7 @@ def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, lis
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
     reader = csv.reader(itertools.chain(text, [END]), delimiter=separator)
     line = 1
-    with _long_values(), readable(path, "separated text"):
+    with _long_values():
         for values in reader:
             if values == [END]:
                 return
