@@ -17,7 +17,7 @@ from ldsu.tables.columns import (
     detect_columns,
     level_codes,
     missing_of,
-    numbers_together,
+    numbers_of,
     texts_of,
 )
 from ldsu.tables.table import Table, TableError, listed
@@ -312,7 +312,7 @@ def _named_numbers(table: Table, numeric: list[Column]) -> np.ndarray:
     N = np.empty((n, p))
     done = 0
     for block in column_blocks(table, numeric):
-        N[:, done : done + len(block)] = numbers = numbers_together(table, block)
+        N[:, done : done + len(block)] = numbers = numbers_of(table, block)
         _require_usable(numbers, table, [column.name for column in block])
         done += len(block)
     return N
