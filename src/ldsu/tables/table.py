@@ -113,24 +113,14 @@ class Table:
         return self.lines[0] if self.lines else 1
 
     def place(self, row: int, column: str | int | None = None) -> str:
-        """Position of a value, for messages: ``"digits.csv, line 17, column 'age'"``.
-
-        Parameters
-        ----------
-        row : int
-            Counted from 0.
-        column : str or int, optional
-            A name of the frame, or a column of the matrix, counted from 0.
-        """
+        """Position of a value, counted from 0, for messages: ``"digits.csv, line 17, column 'age'"``."""
         if self.row_names is not None:
-            parts = [f"{self.source.name}/{self.row_names[row]}"]
-        elif self.lines is not None:
-            parts = [self.source.name, f"line {self.lines[row]}"]
+            place = f"{self.source.name}/{self.row_names[row]}"
         else:
-            parts = [self.source.name, f"row {row + 1}"]
-        if column is not None:
-            parts.append(f"column {column + 1}" if isinstance(column, int) else f"column {column!r}")
-        return ", ".join(parts)
+            place = f"{self.source.name}, {f'row {row + 1}' if self.lines is None else f'line {self.lines[row]}'}"
+        if column is None:
+            return place
+        return f"{place}, column {column + 1 if isinstance(column, int) else repr(column)}"
 
 
 def import_extra(module: str) -> Any:
@@ -155,19 +145,10 @@ def import_extra(module: str) -> Any:
 
 @contextmanager
 def readable(path: Path, kind: str, remedy: str = NEW_COPY) -> Iterator[None]:
-    """Convert any error of a library on a damaged file to a one-sentence `TableError`.
+    """Convert any error of a library on a damaged file to a one-sentence `TableError` that ends with a remedy.
 
     Parsers of binary formats raise nearly any exception on invalid bytes, from `zlib.error` to `IndexError`: they only
     mean that the file is damaged. So does a `MemoryError`, from an invalid length, unless `require_memory` raised it.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    kind : str
-        Expected format, with its article.
-    remedy : str
-        What to do, as a sentence.
     """
     try:
         yield
