@@ -359,8 +359,9 @@ def test_ragged_row_is_found_behind_many_blocks(read):
 def test_line_of_a_hundred_megabytes_is_refused_and_one_of_ten_is_read(read):
     assert "line 2 is longer than 64 MiB" in refusal(read, "t.csv", b"a,b\n" + b"x" * 10**8 + b",1\n")
     assert "line 1 is longer than 64 MiB" in refusal(read, "t.csv", b"x" * 10**8)
-    table = read("t.csv", b"a,b\n" + b"x" * 10**7 + b",1\n")
+    table = read("t.csv", b"a,b\n\n" + b"x" * 10**7 + b",1\n")
     assert len(columns(table)["a"][0]) == 10**7
+    assert list(table.lines) == [3]
 
 
 def wide_text(rows, end="\n"):
