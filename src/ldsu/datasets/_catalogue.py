@@ -94,7 +94,7 @@ def _form(
     read: str, files: Sequence[dict[str, Any]], folders: Sequence[str] = (), variant: str = "", **options: Any
 ) -> Form:
     remotes = (Remote(**{"urls": tuple(f"{folder}/{file['name']}" for folder in folders), **file}) for file in files)
-    reader = getattr(events if read.startswith("icu") else formats, f"read_{read}")
+    reader = getattr(events if read == "icu" else formats, f"read_{read}")
     return Form(tuple(remotes), partial(reader, **options) if options else reader, variant)
 
 

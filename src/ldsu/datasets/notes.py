@@ -33,27 +33,13 @@ WORD = re.compile(r"\b[a-z]{2,30}\b")
 
 @dataclass
 class NotesReport:
-    """Summary of the rows of a table of notes.
+    """Summary of the rows of a table of notes."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of rows, without the header and blank lines.
-    used : int
-        Number of rows whose words were counted.
-    problems : Counter
-        Number of skipped rows (or of rows that were read with a correction), by reason.
-    examples : dict of list of int
-        The first line numbers of each reason.
-    lines_passed_over : int
-        Number of lines skipped between an invalid row and the next line that starts like a row.
-    """
-
-    rows: int = 0
-    used: int = 0
-    lines_passed_over: int = 0
-    problems: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[int]] = field(default_factory=dict)
+    rows: int = 0  # without the header and blank lines
+    used: int = 0  # rows whose words were counted
+    lines_passed_over: int = 0  # between an invalid row and the next line that starts like a row
+    problems: Counter[str] = field(default_factory=Counter)  # rows skipped, or read with a correction, by reason
+    examples: dict[str, list[int]] = field(default_factory=dict)  # the first line numbers of each reason
 
     def add(self, problem: str, line: int) -> None:
         """Count a problem."""
@@ -75,23 +61,11 @@ class NotesReport:
 
 @dataclass(frozen=True)
 class Notes:
-    """Word counts of documents, over all words.
+    """Word counts of documents, over all words."""
 
-    Attributes
-    ----------
-    table : csr_array of shape (n, v)
-        Count of each word in each document.
-    words : tuple of str
-        The v words.
-    ids : tuple of str
-        Ids of the n documents: admissions, or patients.
-    report : NotesReport
-        Summary of the rows.
-    """
-
-    table: scipy.sparse.csr_array
+    table: scipy.sparse.csr_array  # (n, v): count of each word in each document
     words: tuple[str, ...]
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # of the documents: admissions, or patients
     report: NotesReport
 
     def __len__(self) -> int:
