@@ -487,6 +487,9 @@ def test_columns_of_no_plain_values_are_left_out_with_a_note(tmp_path):
 def test_arrow_table_without_rows_or_with_a_name_twice_is_refused(tmp_path):
     write_stream(tmp_path / "t.arrows", FRAME.slice(0, 0))
     assert "no rows" in refusal(read_table, tmp_path / "t.arrows")
+    with pa.ipc.new_file(str(tmp_path / "t.arrow"), FRAME.schema):
+        pass
+    assert "no rows" in refusal(read_table, tmp_path / "t.arrow")
     write_stream(tmp_path / "t.arrows", pa.table([[1], [2]], names=["a", "a"]))
     assert "two columns named 'a'" in refusal(read_table, tmp_path / "t.arrows")
 

@@ -39,10 +39,10 @@ def read_arrow(path: Path) -> Table:
     n_bytes = path.stat().st_size
     require(path, ARROW_FACTOR * n_bytes)
     data = path.read_bytes()
-    reader = ipc.open_stream(data) if data.startswith(STREAM) else ipc.open_file(data)
-    n_batches = getattr(reader, "num_record_batches", 0)
+    is_stream = data.startswith(STREAM)
+    reader = ipc.open_stream(data) if is_stream else ipc.open_file(data)
     found: list[Any] = []
-    for batch in map(reader.get_batch, range(n_batches)) if n_batches else reader:
+    for batch in reader if is_stream else map(reader.get_batch, range(reader.num_record_batches)):
         # Offsets outside of their buffers are not detected before they are used.
         batch.validate(full=True)
         found.append(batch)
