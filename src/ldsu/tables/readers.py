@@ -42,7 +42,9 @@ class Format(NamedTuple):
 NPZ = Format("an .npz file", (b"PK\x03\x04",), (".npz",), open_npz)
 EXCEL = Format("an Excel file", (), (".xlsx", ".xlsm"), read_excel)  # starts like .npz
 # Other programs than MATLAB may write another text at the start.
-MAT = Format("a MATLAB file", (b"MATLAB 5.0",), (), open_mat, "In MATLAB save it with -v7, or write its table as CSV.")
+MAT = Format(
+    "a MATLAB file", (b"MATLAB 5.0",), (), open_mat, "In MATLAB save it again with -v7, or write its table as CSV."
+)
 FORMATS = (
     Format("a Parquet file", (b"PAR1",), (".parquet", ".pq"), read_parquet),
     Format("an Arrow file", (b"ARROW1", STREAM), (".feather", ".arrow", ".ipc", ".arrows"), read_arrow),
@@ -55,7 +57,7 @@ FORMATS = (
         (b"MATLAB 7.3", b"\x89HDF\r\n\x1a\n"),
         (),
         None,
-        "In MATLAB save it with -v7, or write its table as CSV.",
+        "In MATLAB save it again with -v7, or write its table as CSV.",
     ),
     Format(
         "in the old Office format (.xls) or protected by a password",
