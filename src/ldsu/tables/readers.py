@@ -57,7 +57,7 @@ FORMATS = (
         (b"MATLAB 7.3", b"\x89HDF\r\n\x1a\n"),
         (),
         None,
-        "In MATLAB save it again with -v7, or write its table as CSV.",
+        MAT.remedy,
     ),
     Format(
         "in the old Office format (.xls) or protected by a password",
