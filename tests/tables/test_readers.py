@@ -359,8 +359,9 @@ def test_ragged_row_is_found_behind_many_blocks(read):
 def test_line_of_a_hundred_megabytes_is_refused_and_one_of_ten_is_read(read):
     assert "line 2 is longer than 64 MiB" in refusal(read, "t.csv", b"a,b\n" + b"x" * 10**8 + b",1\n")
     assert "line 1 is longer than 64 MiB" in refusal(read, "t.csv", b"x" * 10**8)
-    table = read("t.csv", b"a,b\n" + b"x" * 10**7 + b",1\n")
+    table = read("t.csv", b"a,b\n\n" + b"x" * 10**7 + b",1\n")
     assert len(columns(table)["a"][0]) == 10**7
+    assert list(table.lines) == [3]
 
 
 def wide_text(rows, end="\n"):
@@ -486,6 +487,9 @@ def test_columns_of_no_plain_values_are_left_out_with_a_note(tmp_path):
 def test_arrow_table_without_rows_or_with_a_name_twice_is_refused(tmp_path):
     write_stream(tmp_path / "t.arrows", FRAME.slice(0, 0))
     assert "no rows" in refusal(read_table, tmp_path / "t.arrows")
+    with pa.ipc.new_file(str(tmp_path / "t.arrow"), FRAME.schema):
+        pass
+    assert "no rows" in refusal(read_table, tmp_path / "t.arrow")
     write_stream(tmp_path / "t.arrows", pa.table([[1], [2]], names=["a", "a"]))
     assert "two columns named 'a'" in refusal(read_table, tmp_path / "t.arrows")
 

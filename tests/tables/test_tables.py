@@ -12,7 +12,8 @@ import scipy.sparse
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from ldsu.io import describe_model, load_model, save_model  # noqa: E402
-from ldsu.tables.columns import detect_columns, labels_of, numbers_of  # noqa: E402
+from ldsu.tables import columns as table_columns  # noqa: E402
+from ldsu.tables.columns import detect_columns, labels_of  # noqa: E402
 from ldsu.tables.encoder import Numbers, TableEncoder  # noqa: E402
 from ldsu.tables.estimate import estimate  # noqa: E402
 from ldsu.tables.model import fit_task, prepare  # noqa: E402
@@ -41,6 +42,10 @@ def table_of(**columns):
 
 def kinds(table, **options):
     return {column.name: column.kind for column in detect_columns(table, label=None, **options)}
+
+
+def numbers_of(table, column):
+    return table_columns.numbers_of(table, [column])[:, 0]
 
 
 def test_columns_are_read_as_what_they_look_like():

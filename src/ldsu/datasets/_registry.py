@@ -19,6 +19,7 @@ from ldsu.datasets.bags import Documents
 from ldsu.datasets.download import DownloadError, fetch
 from ldsu.datasets.formats import Arrays, DatasetError, DatasetWarning, integer_labels
 from ldsu.datasets.preprocessing import PREPROCESSINGS, resize
+from ldsu.tables.table import is_checked_memory
 
 REASON_LENGTH = 300  # an error may quote a whole file
 
@@ -169,31 +170,21 @@ def _read(info: DatasetInfo, data_dir: str | Path | None, download: bool) -> Fou
             paths = form.find(folder)
             if paths is not None:
                 return _read_form(info, form, paths)
+    files = " or ".join(" and ".join(file.name for file in form.files) for form in info.forms)
     if not download:
         searched = ", ".join(map(str, folders))
-        raise DatasetError(
-            f"{info.title} was not found in {searched}. Put {_files(info)} there, or allow the download."
-        )
-    return _download(info, cache_folder())
-
-
-def _files(info: DatasetInfo) -> str:
-    return " or ".join(" and ".join(file.name for file in form.files) for form in info.forms)
-
-
-def _download(info: DatasetInfo, folder: Path) -> Found:
-    """Try the forms that have an address, until one can be downloaded, read and verified."""
+        raise DatasetError(f"{info.title} was not found in {searched}. Put {files} there, or allow the download.")
     failures: list[str] = []
     for form in info.forms:
         if all(file.urls for file in form.files):
             try:
-                return _download_form(info, form, folder)
+                return _download(info, form, cache_folder())
             except DownloadError as error:
                 failures += error.failures
-    raise DownloadError.of(info.title, failures, _files(info), folder)
+    raise DownloadError.of(info.title, failures, files, cache_folder())
 
 
-def _download_form(info: DatasetInfo, form: Form, folder: Path) -> Found:
+def _download(info: DatasetInfo, form: Form, folder: Path) -> Found:
     """Download, read and check files. Files without a checksum are kept only if their content is valid."""
     fetched: list[tuple[Path, bool]] = []
     try:
@@ -201,11 +192,14 @@ def _download_form(info: DatasetInfo, form: Form, folder: Path) -> Found:
             fetched.append(fetch(file, folder))
         try:
             arrays, content, notes = _read_form(info, form, [path for path, _ in fetched])
-            if not _is_trusted(info, form, content):
+            # A known variant has the labels of the reference copy; files with checksums may differ from it.
+            expected = info.sha256[1:] if form.variant else info.sha256
+            has_checksums = all(file.sha256 for file in form.files)
+            if all(info.sha256) and content[-len(expected) :] != expected and not has_checksums:
                 raise DatasetError(notes[0])
         except DatasetError as error:
             failure = f"{form.files[0].urls[0]} returned invalid content ({error})"
-            raise DownloadError.of(info.title, [failure], _files(info), folder) from error
+            raise DownloadError.of(info.title, [failure], form.files[0].name, folder) from error
         return arrays, content, notes
     except BaseException:
         for (path, is_new), file in zip(fetched, form.files, strict=False):
@@ -214,19 +208,13 @@ def _download_form(info: DatasetInfo, form: Form, folder: Path) -> Found:
         raise
 
 
-def _is_trusted(info: DatasetInfo, form: Form, content: Content) -> bool:
-    """Whether a download has the expected content, is a known variant, or has files with valid checksums."""
-    expected = info.sha256[1:] if form.variant else info.sha256
-    return not all(info.sha256) or content[-len(expected) :] == expected or all(file.sha256 for file in form.files)
-
-
 def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
     names = " and ".join(map(str, paths))
     try:
         arrays = _checked(form.read(*paths), info)
-    except MemoryError:
-        raise
     except Exception as error:  # damaged files raise various errors in numpy, scipy and the standard library
+        if is_checked_memory(error):
+            raise
         reason = _reason(error)
         raise DatasetError(f"{names} cannot be read as {info.title}: {reason}. Replace or remove the file.") from error
     if difference := _class_difference(arrays, info):
@@ -240,8 +228,7 @@ def _read_form(info: DatasetInfo, form: Form, paths: list[Path]) -> Found:
 
 
 def _reason(error: BaseException) -> str:
-    """The message of an error, or of its cause if it is a sentence on the file, in one line of limited length."""
-    error = error.__cause__ or error
+    """The message of an error in one line of limited length."""
     text = f"the entry {error} is missing or unknown" if isinstance(error, KeyError) else str(error)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
     return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}..."

@@ -82,17 +82,12 @@ def word_counts(
         raise ValueError("train_rows is empty. Learning a dictionary needs at least one row.")
     train_rows = np.arange(len(documents))[np.asarray(train_rows)]
     counts, words = documents.counts(train_rows) if hasattr(documents, "counts") else _count_lists(documents)
-    chosen = dictionary(counts[train_rows], size)
+    # The words that occur in most training rows; ties are broken by total count, then by position.
+    frequency, total = (counts[train_rows] > 0).sum(axis=0), counts[train_rows].sum(axis=0)
+    chosen = np.lexsort((-total, -frequency))[: min(size, int(np.count_nonzero(frequency)))]
     bag = np.zeros((len(documents), size))
     bag[:, : chosen.size] = counts[:, chosen].toarray()
     return bag, [words[column] for column in chosen]
-
-
-def dictionary(counts: scipy.sparse.csr_array, size: int) -> np.ndarray:
-    """Columns that occur in most rows of `counts` (n, v); ties are broken by total count, then by position."""
-    frequency, total = (counts > 0).sum(axis=0), counts.sum(axis=0)
-    order = np.lexsort((-total, -frequency))
-    return order[: min(size, int(np.count_nonzero(frequency)))]
 
 
 def _count_lists(lists: Sequence[Sequence[str]]) -> tuple[scipy.sparse.csr_array, list[str]]:

@@ -36,24 +36,12 @@ CONTENT_RANGE = re.compile(r"bytes\s+(?P<start>\d+)-\d+/(?P<total>\d+|\*)")
 
 @dataclass(frozen=True)
 class Remote:
-    """A file, its addresses, and its checksum.
+    """A file, its addresses, and its checksum."""
 
-    Attributes
-    ----------
-    name : str
-        File name in the cache.
-    urls : tuple of str
-        Addresses, tried in this order. Empty for a file that is only read from disk.
-    sha256 : str or None
-        Of the file; if None, the arrays read from it are checked instead.
-    aliases : tuple of str
-        Other names of the file; a trailing slash means a folder.
-    """
-
-    name: str
-    urls: tuple[str, ...] = ()
-    sha256: str | None = None
-    aliases: tuple[str, ...] = ()
+    name: str  # in the cache
+    urls: tuple[str, ...] = ()  # tried in this order; empty for a file that is only read from disk
+    sha256: str | None = None  # of the file; if None, the arrays read from it are checked instead
+    aliases: tuple[str, ...] = ()  # other names of the file; a trailing slash means a folder
 
 
 class DownloadError(DatasetError):
@@ -81,24 +69,10 @@ class _FailedError(Exception):
 
 
 def fetch(remote: Remote, folder: Path) -> tuple[Path, bool]:
-    """Download a file into a folder, unless it exists.
+    """Download a file into a folder, unless it exists; return its path, and whether this call downloaded it.
 
     Bytes are written to ``name.part``, which is renamed once it is complete and checked. A later call resumes it if the
     checksum is known; otherwise it is removed. Concurrent downloads of the same file wait for each other.
-
-    Parameters
-    ----------
-    remote : Remote
-        The file.
-    folder : Path
-        Target folder; created if needed.
-
-    Returns
-    -------
-    path : Path
-        The complete file.
-    is_new : bool
-        Whether this call downloaded it.
 
     Raises
     ------
@@ -128,10 +102,8 @@ def fetch(remote: Remote, folder: Path) -> tuple[Path, bool]:
     except DatasetError:
         raise
     except OSError as error:  # of the disk: network errors are raised as other types
-        if error.errno in FULL:
-            advice = "free some space, or set LDSU_CACHE to a folder on another disk"
-        else:
-            advice = "set LDSU_CACHE to a folder that can be written"
+        space = "free some space, or set LDSU_CACHE to a folder on another disk"
+        advice = space if error.errno in FULL else "set LDSU_CACHE to a folder that can be written"
         raise DatasetError(
             f"{target} cannot be written ({error.strerror or error}): {advice}, or get the file from {remote.urls[0]} "
             f"and set LDSU_DATA to its folder."
@@ -158,22 +130,18 @@ def _fetch_from(url: str, part: Path, sha256: str | None) -> None:
         resumed = part.exists() and part.stat().st_size > 0
         try:
             _receive(url, part, keep=sha256 is not None)
-            return _check(part, sha256, final=not resumed)
+            if sha256 is not None:
+                with part.open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+                if found != sha256:  # downloaded again if it was resumed
+                    reason = f"sent a file with sha256 {found[:12]}... instead of {sha256[:12]}..."
+                    raise _FailedError(reason, final=not resumed, misfit=True)
+            return
         except _FailedError as failure:
             if failure.misfit:
                 part.unlink(missing_ok=True)
             if failure.final or attempt == MAX_ATTEMPTS - 1:
                 raise
-
-
-def _check(part: Path, sha256: str | None, final: bool) -> None:
-    """Check the checksum; an invalid file is removed, and downloaded again if it was resumed."""
-    if sha256 is None:
-        return
-    with part.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
-        raise _FailedError(f"sent a file with sha256 {found[:12]}... instead of {sha256[:12]}...", final, misfit=True)
 
 
 def _receive(url: str, part: Path, keep: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,29 +28,13 @@ BLOCK_BYTES = 2**23
 
 @dataclass(frozen=True)
 class Events:
-    """Timed measurements of hospital stays.
+    """Timed measurements of hospital stays; a stay without events is allowed."""
 
-    Attributes
-    ----------
-    stay : ndarray of int32, shape (m,)
-        Row of the stay that each event belongs to, ascending.
-    minute : ndarray of int32, shape (m,)
-        Minutes since admission.
-    parameter : ndarray of uint8, shape (m,)
-        Position in `parameters`.
-    value : ndarray of float64, shape (m,)
-        As measured; -1 means "unknown" for values known on arrival.
-    parameters : tuple of str
-        Names of the parameters.
-    n_stays : int
-        Number of stays; one without events is allowed.
-    """
-
-    stay: np.ndarray
-    minute: np.ndarray
-    parameter: np.ndarray
-    value: np.ndarray
-    parameters: tuple[str, ...]
+    stay: np.ndarray  # int32 (m,): row of the stay that each event belongs to, ascending
+    minute: np.ndarray  # int32 (m,): minutes since admission
+    parameter: np.ndarray  # uint8 (m,): position in `parameters`
+    value: np.ndarray  # float64 (m,): as measured; -1 means "unknown" for values known on arrival
+    parameters: tuple[str, ...]  # their names
     n_stays: int
 
     def __len__(self) -> int:
@@ -76,18 +60,7 @@ class Events:
 
         Age, Gender, Height and ICUType have no window; Gender, ICUType and MechVent have one word per value instead of
         bins; an unknown height or weight is a separate word. Bins are quintiles of the events of the training stays.
-
-        Parameters
-        ----------
-        train_rows : ndarray of int
-            Stays that the bins are learned from.
-
-        Returns
-        -------
-        counts : csr_array of shape (n_stays, v)
-            Count of each word in each stay.
-        words : list of str
-            Such as ``"HR 74 to 83, hours 12-24"``.
+        Returns the count of each word in each stay (n_stays, v), and the words, such as ``"HR from 74, hours 12-24"``.
         """
         in_training = np.zeros(self.n_stays, dtype=bool)
         in_training[train_rows] = True
@@ -121,17 +94,14 @@ def _bins(name: str, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
     return edges, names
 
 
-def read_icu_table(events: Path, outcomes: Path) -> Arrays:
-    """Read the events of all stays from one table, ``RecordID,Time,Parameter,Value``, and the table of outcomes."""
-    return _read_icu(_table_blocks(events), outcomes)
+def read_icu(path: Path, outcomes: Path) -> Arrays:
+    """Read the events of stays, and the table of outcomes.
 
-
-def read_icu_records(records: Path, outcomes: Path) -> Arrays:
-    """Read PhysioNet's set-a, one text file per stay, in a folder or an archive (not unpacked to disk)."""
-    return _read_icu(_record_blocks(records), outcomes)
-
-
-def _read_icu(blocks: Iterable[bytes], outcomes: Path) -> Arrays:
+    Events are one table, ``RecordID,Time,Parameter,Value``, or PhysioNet's set-a: one text file per stay, in a folder
+    or an archive (not unpacked to disk).
+    """
+    is_table = path.is_file() and not (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
+    blocks = _table_blocks(path) if is_table else _record_blocks(path)
     died = _read_outcomes(outcomes)
     rows = {record: row for row, record in enumerate(died)}
     names: dict[bytes, int] = {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import scipy.sparse
+from sklearn.datasets import load_digits
 
 from ldsu.tables.formats.decoding import open_unpacked
 from ldsu.tables.formats.libsvm import parse_libsvm
@@ -63,6 +65,12 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file, decompressed."""
     with open_unpacked(path) as file:
         return file.read()
+
+
+def read_digits() -> Arrays:
+    """The digits of scikit-learn."""
+    X, y = load_digits(return_X_y=True)
+    return Arrays(X, y, (8, 8))
 
 
 def read_npz(path: Path) -> Arrays:
@@ -129,16 +137,25 @@ def read_idx(path: Path) -> np.ndarray:
 def read_idx_pairs(*paths: Path) -> Arrays:
     """Read MNIST: training images and labels, test images and labels."""
     train, train_labels, test, test_labels = (read_idx(path) for path in paths)
-    images, y = np.concatenate([train, test]), np.concatenate([train_labels, test_labels]).astype(np.int64)
-    n, height, width = images.shape
-    return Arrays(images.reshape(n, -1), y, (height, width), np.arange(n) >= len(train))
+    parts = [(images.reshape(len(images), -1), y) for images, y in ((train, train_labels), (test, test_labels))]
+    return _joined(parts, (train.shape[1], train.shape[2]))
 
 
-def read_digit_tables(train: Path, test: Path) -> Arrays:
+def read_digit_tables(*paths: Path) -> Arrays:
     """Read the USPS digits as rows of digit and 256 pixels: text, or a matrix in R's format."""
-    tables = [_digit_table(path) for path in (train, test)]
-    table = np.concatenate(tables)
-    return Arrays(table[:, 1:], integer_labels(table[:, 0]), (16, 16), np.arange(len(table)) >= len(tables[0]))
+    return _joined([(table[:, 1:], table[:, 0]) for table in map(_digit_table, paths)], (16, 16))
+
+
+def read_libsvm_pairs(*paths: Path) -> Arrays:
+    """Read the USPS digits in LIBSVM format, where digit 0 has label 1."""
+    parts = (parse_libsvm(path, read_bytes(path), n_columns=256) for path in paths)
+    return _joined([(X.toarray(), y - 1) for X, y, _ in parts], (16, 16))
+
+
+def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]], image_shape: tuple[int, int]) -> Arrays:
+    """Training samples and labels, then those of the test."""
+    X, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Arrays(X, integer_labels(y), image_shape, np.arange(len(y)) >= len(parts[0][1]))
 
 
 def _digit_table(path: Path) -> np.ndarray:
@@ -151,14 +168,6 @@ def _digit_table(path: Path) -> np.ndarray:
     return np.array(data.split(), dtype=np.float64).reshape(-1, 257)
 
 
-def read_libsvm_pairs(train: Path, test: Path) -> Arrays:
-    """Read the USPS digits in LIBSVM format, where digit 0 has label 1."""
-    parts = [parse_libsvm(path, read_bytes(path), n_columns=256) for path in (train, test)]
-    X = np.concatenate([samples.toarray() for samples, _, _ in parts])
-    y = integer_labels(np.concatenate([labels for _, labels, _ in parts])) - 1
-    return Arrays(X, y, (16, 16), np.arange(len(X)) >= parts[0][0].shape[0])
-
-
 def read_covtype(path: Path) -> Arrays:
     """Read Covertype: lines of 54 integers and the cover type 1 to 7, with or without a header."""
     data = read_bytes(path)
@@ -169,18 +178,7 @@ def read_covtype(path: Path) -> Arrays:
 
 
 def read_rdata(data: bytes) -> dict[str, np.ndarray]:
-    """Read the numeric vectors and matrices of an R workspace (save(), binary form: XDR serialization 2 or 3).
-
-    Parameters
-    ----------
-    data : bytes
-        The decompressed content of the file.
-
-    Returns
-    -------
-    variables : dict of ndarray
-        Numeric variables by name, matrices in their shape in R.
-    """
+    """Numeric vectors and matrices, by name, of a decompressed R workspace (save(), XDR serialization 2 or 3)."""
     if data[:7] not in (b"RDX2\nX\n", b"RDX3\nX\n"):
         raise ValueError("it is not a binary R workspace")
     stream = _RStream(io.BytesIO(data[7:]))
@@ -196,7 +194,7 @@ def read_rdata(data: bytes) -> dict[str, np.ndarray]:
 class _RStream:
     """R serialization, item by item: "R Internals", section 1.8."""
 
-    NUMBERS = {10: ">i4", 13: ">i4", 14: ">f8"}  # noqa: RUF012
+    NUMBERS: ClassVar = {10: ">i4", 13: ">i4", 14: ">f8"}
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

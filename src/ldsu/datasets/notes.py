@@ -33,27 +33,13 @@ WORD = re.compile(r"\b[a-z]{2,30}\b")
 
 @dataclass
 class NotesReport:
-    """Summary of the rows of a table of notes.
+    """Summary of the rows of a table of notes."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of rows, without the header and blank lines.
-    used : int
-        Number of rows whose words were counted.
-    problems : Counter
-        Number of skipped rows (or of rows that were read with a correction), by reason.
-    examples : dict of list of int
-        The first line numbers of each reason.
-    lines_passed_over : int
-        Number of lines skipped between an invalid row and the next line that starts like a row.
-    """
-
-    rows: int = 0
-    used: int = 0
-    lines_passed_over: int = 0
-    problems: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[int]] = field(default_factory=dict)
+    rows: int = 0  # without the header and blank lines
+    used: int = 0  # rows whose words were counted
+    lines_passed_over: int = 0  # between an invalid row and the next line that starts like a row
+    problems: Counter[str] = field(default_factory=Counter)  # rows skipped, or read with a correction, by reason
+    examples: dict[str, list[int]] = field(default_factory=dict)  # the first line numbers of each reason
 
     def add(self, problem: str, line: int) -> None:
         """Count a problem."""
@@ -75,23 +61,11 @@ class NotesReport:
 
 @dataclass(frozen=True)
 class Notes:
-    """Word counts of documents, over all words.
+    """Word counts of documents, over all words."""
 
-    Attributes
-    ----------
-    table : csr_array of shape (n, v)
-        Count of each word in each document.
-    words : tuple of str
-        The v words.
-    ids : tuple of str
-        Ids of the n documents: admissions, or patients.
-    report : NotesReport
-        Summary of the rows.
-    """
-
-    table: scipy.sparse.csr_array
+    table: scipy.sparse.csr_array  # (n, v): count of each word in each document
     words: tuple[str, ...]
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # of the documents: admissions, or patients
     report: NotesReport
 
     def __len__(self) -> int:
@@ -268,8 +242,8 @@ def _read_rows(
     names = (*needed, *optional)
     try:
         with open_unpacked(path) as file:
-            lines = _Lines(file, max_bytes)
-            _, first = lines.next()
+            lines = _numbered_lines(file, max_bytes)
+            _, first = next(lines, (0, b""))
             header = [name.strip().upper() for name in _split(first.decode("utf-8-sig", "replace").strip("\r\n")) or []]
             missing = [name for name in needed if name.upper() not in header]
             if missing:
@@ -277,7 +251,7 @@ def _read_rows(
                 raise DatasetError(f"{path} has no column {missing[0]}: its first line has {found}.")
             position = {name: header.index(name.upper()) for name in names if name.upper() in header}
             record_start = re.compile(rb'(?:"?[\w.-]*"?,){%d}' % (position[needed[0]] + 1))
-            for line, fields in _records(lines, record_start, report):
+            for line, fields in _records(lines, record_start, max_bytes, report):
                 if len(fields) == len(header):
                     yield line, [fields[position[name]] if name in position else "" for name in names]
                 else:
@@ -288,49 +262,43 @@ def _read_rows(
         raise DatasetError(f"{path} cannot be read to its end: {error}.") from error
 
 
-class _Lines:
-    """Numbered lines of a file, truncated to the maximum length of a record, that can be put back into `ahead`."""
-
-    def __init__(self, file: BinaryIO, max_bytes: int) -> None:
-        self.file, self.max_bytes = file, max_bytes
-        self.ahead: deque[tuple[int, bytes]] = deque()
-        self.number, self.is_whole = 0, True
-
-    def next(self) -> tuple[int, bytes]:
-        """The next line and its number; empty at the end."""
-        if self.ahead:
-            return self.ahead.popleft()
-        self.number += self.is_whole
-        data = self.file.readline(self.max_bytes + 1)
-        self.is_whole = data.endswith(b"\n")
-        return self.number, data
+def _numbered_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file and their numbers; a line longer than a record may be comes in pieces of the same number."""
+    number, is_whole = 0, True
+    while data := file.readline(max_bytes + 1):
+        number += is_whole
+        is_whole = data.endswith(b"\n")
+        yield number, data
 
 
-def _records(lines: _Lines, record_start: re.Pattern[bytes], report: NotesReport) -> Iterator[tuple[int, list[str]]]:
+def _records(
+    lines: Iterator[tuple[int, bytes]], record_start: re.Pattern[bytes], max_bytes: int, report: NotesReport
+) -> Iterator[tuple[int, list[str]]]:
     """First line and fields of each record; invalid ones are reported.
 
     An unclosed quote would consume all following rows. A record that cannot be split, or is too long, is therefore
     dropped, and reading resumes at the next line inside it that starts like a record: with as many plain fields as
     there are up to the id. (Python's csv module cannot go back, and its field limit is global.)
     """
+    ahead: deque[tuple[int, bytes]] = deque()
     is_lost = False
-    while (piece := lines.next())[1]:
+    while piece := ahead.popleft() if ahead else next(lines, None):
         line, data = piece
         if not data.strip() or (is_lost and not record_start.match(data)):
             report.lines_passed_over += is_lost
             continue
         pieces, size, quotes = [piece], len(data), data.count(b'"')
-        while quotes % 2 and size <= lines.max_bytes and (piece := lines.next())[1]:
+        while quotes % 2 and size <= max_bytes and (piece := ahead.popleft() if ahead else next(lines, None)):
             pieces.append(piece)
             size, quotes = size + len(piece[1]), quotes + piece[1].count(b'"')
         report.rows += 1
         fields = None
-        if size <= lines.max_bytes and quotes % 2 == 0:
+        if size <= max_bytes and quotes % 2 == 0:
             fields = _split(_decoded(b"".join(data for _, data in pieces), line, report))
         is_lost = fields is None
         if fields is None:
             report.add("unclosed or misplaced quote, or too long", line)
-            lines.ahead.extendleft(reversed(pieces[1:]))
+            ahead.extendleft(reversed(pieces[1:]))
         else:
             yield line, fields
 

@@ -71,16 +71,9 @@ def _local_contrast(X: np.ndarray, image_shape: Shape) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """A pure function of samples and image shape and, if rows are dropped, a function that selects the rows to keep.
+    """``transform`` is a pure function ``(X, image_shape) -> X`` of float64 with the same number of rows.
 
-    Attributes
-    ----------
-    description : str
-        One or two sentences.
-    transform : callable
-        ``(X, image_shape) -> X`` of float64, with the same number of rows.
-    keep : callable or None
-        ``(X, y) -> rows`` to keep, applied before; None keeps all.
+    If rows are dropped before, ``keep`` is a function ``(X, y) -> rows``.
     """
 
     description: str

@@ -59,55 +59,25 @@ IDENTIFIER = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key)([\W_]|$)|[a-z]I[Dd]$",
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column and its detected kind.
-
-    Attributes
-    ----------
-    name : str
-    kind : {"number", "time", "category", "text", "ignored"}
-    note : str
-        Reason and details for the user. It contains no value of the table except strays.
-    stray : tuple of str
-        Values of a number or time column that are neither and are treated as missing.
-    levels : tuple of str
-        Of a category.
-    rare : bool
-        Whether rare levels were grouped.
-    format : str
-        Of a time: "ISO", "ISO with zone", or a `strptime` format.
-    """
+    """A column and its detected kind."""
 
     name: str
     kind: Kind
-    note: str = ""
-    stray: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
-    rare: bool = False
-    format: str = ""
+    note: str = ""  # reason and details for the user; contains no value of the table except strays
+    stray: tuple[str, ...] = ()  # values of a number or time column that are neither and are treated as missing
+    levels: tuple[str, ...] = ()  # of a category
+    rare: bool = False  # whether rare levels were grouped
+    format: str = ""  # of a time: "ISO", "ISO with zone", or a `strptime` format
 
 
 class Parsed(NamedTuple):
-    """Values of a column as numbers, or as days since 1970.
+    """Values of k columns as numbers, or as days since 1970."""
 
-    Attributes
-    ----------
-    numbers : ndarray of shape (n,)
-        NaN if missing or invalid.
-    bad : ndarray of int
-        Rows with an invalid value.
-    values : pyarrow.ChunkedArray
-        The values of the table, null if missing.
-    note : str
-        Ignored decorations of numbers, or the order of day, month and year.
-    format : str
-        Of a time, see `Column`.
-    """
-
-    numbers: np.ndarray
-    bad: np.ndarray
-    values: Any
-    note: str = ""
-    format: str = ""
+    numbers: np.ndarray  # (n, k), NaN if missing or invalid
+    bad: np.ndarray  # (n, k), whether a value is invalid
+    note: str = ""  # ignored decorations of numbers, or the order of day, month and year
+    format: str = ""  # of times, see `Column`
+    plain: np.ndarray = np.empty(0)  # (k,), whether all values are missing, or numbers without decorations
 
 
 def detect_columns(table: Table, *, label: str | None, kinds: Mapping[str, Kind] | None = None) -> list[Column]:
@@ -128,13 +98,14 @@ def detect_columns(table: Table, *, label: str | None, kinds: Mapping[str, Kind]
             raise ValueError(f"Column {name!r} is the label column: it cannot be {kinds[name]} too.")
     columns: list[Column] = []
     for block in column_blocks(table, [name for name in table.column_names if name != label]):
-        numbers, plain = _plain_numbers(table, block)
-        varies = np.fmin.reduce(numbers, axis=0) < np.fmax.reduce(numbers, axis=0)
-        for place, name in enumerate(block):
-            # Whether digits in typed text are numbers depends on the number of distinct values.
-            typed_text = not table.is_text and _is_string(table.column(name).type)
-            if plain[place] and varies[place] and name not in kinds and not typed_text:
-                columns.append(_unless_identifier(Column(name, "number"), numbers[:, place]))
+        simple = [name for name in block if name not in kinds and _may_be_plain(table, name)]
+        parsed = _parse_numbers(table, simple)
+        numbers = parsed.numbers
+        plain = parsed.plain & (np.fmin.reduce(numbers, axis=0) < np.fmax.reduce(numbers, axis=0))
+        found = {simple[place]: numbers[:, place] for place in np.flatnonzero(plain)}
+        for name in block:
+            if name in found:
+                columns.append(_unless_identifier(Column(name, "number"), found[name]))
             else:
                 columns.append(_detect(table, name, kinds.get(name)))
     return columns
@@ -189,6 +160,12 @@ def _detect(table: Table, name: str, kind: Kind | None) -> Column:
     if kind is None and filled >= DISTINCT_ROWS and distinct >= DISTINCT_SHARE * filled:
         return Column(name, "ignored", "nearly all values are distinct")
     return _category_column(table, name, texts)
+
+
+def _may_be_plain(table: Table, name: str) -> bool:
+    """Whether a column needs only a cast to numbers; in typed text, the number of distinct values decides."""
+    kind = table.column(name).type
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or (table.is_text and _is_string(kind)))
 
 
 def _is_string(kind: pa.DataType) -> bool:
@@ -260,12 +237,13 @@ def _parsed_column(table: Table, name: str, kind: Literal["number", "time"], req
 
     None if it has no value. If it has too many strays, an error if `required`, else None.
     """
-    parsed = _parse_times(table, name) if kind == "time" else _parse_numbers(table, name)
-    bad = parsed.bad
-    filled = int(np.isfinite(parsed.numbers).sum()) + bad.size
-    strays = sorted({str(parsed.values[int(row)].as_py()) for row in bad[:1000]})
-    if bad.size > STRAY_SHARE * filled or len(strays) > STRAY_VALUES:
-        if required:
+    parsed = _parse_times(table, name) if kind == "time" else _parse_numbers(table, [name])
+    numbers, bad = parsed.numbers[:, 0], np.flatnonzero(parsed.bad)
+    filled = int(np.isfinite(numbers).sum()) + bad.size
+    strays = sorted({str(_value(table, name, int(row))) for row in bad[:1000]})
+    is_infinite = bad.size > 0 and not _is_string(table.column(name).type)
+    if is_infinite or bad.size > STRAY_SHARE * filled or len(strays) > STRAY_VALUES:
+        if required or is_infinite:
             _raise_invalid(table, name, int(bad[0]), kind)
         return None
     if filled == 0:
@@ -276,7 +254,7 @@ def _parsed_column(table: Table, name: str, kind: Literal["number", "time"], req
         rows = "1 row" if bad.size == 1 else f"{bad.size} rows, the first"
         notes.append(f"{shown} treated as missing ({rows}: {table.place(int(bad[0]))})")
     column = Column(name, kind, "; ".join(notes), stray=tuple(strays), format=parsed.format)
-    return column if required or kind == "time" else _unless_identifier(column, parsed.numbers)
+    return column if required or kind == "time" else _unless_identifier(column, numbers)
 
 
 def _unless_identifier(column: Column, numbers: np.ndarray) -> Column:
@@ -293,22 +271,45 @@ def _unless_identifier(column: Column, numbers: np.ndarray) -> Column:
     return column
 
 
-def _parse_numbers(table: Table, name: str) -> Parsed:
-    values = _values(table, name, MISSING_NUMBERS)
-    if not _is_string(values.type):
-        unit = values.type.unit if pa.types.is_duration(values.type) else "s"
-        integers = pc.cast(values, pa.int64()) if pa.types.is_duration(values.type) else values
-        numbers = _plain(_cast(table, name, integers, pa.float64(), "number")) * SECONDS[unit]
-        infinite = np.flatnonzero(np.isinf(numbers))
-        if infinite.size:
-            _raise_invalid(table, name, int(infinite[0]), "number")
-        return Parsed(numbers, infinite, values)
-    bare, note = _undecorated(values, table.decimal)
-    good = pc.match_substring_regex(bare, NUMBER)
-    numbers = _plain(pc.cast(pc.if_else(good, bare, None), pa.float64()))
-    bad = np.flatnonzero(_plain(pc.fill_null(pc.invert(good), False)) | np.isinf(numbers))  # 1e999 is infinite
+def _parse_numbers(table: Table, names: Sequence[str]) -> Parsed:
+    """Columns as numbers; those of one type are converted together, because calls of pyarrow are expensive."""
+    shape = (len(names), table.n_rows)
+    numbers, bad, plain, note = np.empty(shape), np.zeros(shape, dtype=bool), np.ones(len(names), dtype=bool), ""
+    columns = [table.column(name) for name in names]
+    for kind in {column.type for column in columns}:
+        places = [place for place, column in enumerate(columns) if column.type == kind]
+        chunks = [chunk for place in places for chunk in columns[place].chunks]
+        try:
+            values = pa.concat_arrays(chunks)
+        except pa.ArrowInvalid:  # more text than one array can hold
+            values = pa.chunked_array(chunks)
+        if _is_string(kind):
+            parsed, invalid, decorated, note = _parse_texts(values, table.decimal)
+            plain[places] = ~decorated.reshape(len(places), -1).any(axis=1)
+        else:
+            unit = kind.unit if pa.types.is_duration(kind) else "s"
+            integers = pc.cast(values, pa.int64()) if pa.types.is_duration(kind) else values
+            parsed = _plain(_cast(table, names[places[0]], integers, pa.float64(), "number")) * SECONDS[unit]
+            invalid = np.isinf(parsed)
+        numbers[places], bad[places] = parsed.reshape(len(places), -1), invalid.reshape(len(places), -1)
+    return Parsed(numbers.T, bad.T, note, plain=plain & ~bad.any(axis=1))
+
+
+def _parse_texts(texts: pa.ChunkedArray, decimal: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    """Numbers (n,), NaN if missing or invalid; whether values are invalid, or more than a number; and a note."""
+    texts = pc.utf8_trim_whitespace(texts)
+    plain = pc.match_substring_regex(texts, PLAIN[decimal])
+    numbers = _plain(pc.cast(pc.replace_substring(pc.if_else(plain, texts, None), decimal, "."), pa.float64()))
+    decorated = _plain(pc.fill_null(pc.and_not(pc.invert(plain), _is_missing(texts, MISSING_NUMBERS)), False))
+    bad, note = np.zeros(numbers.size, dtype=bool), ""
+    if decorated.any():
+        bare, note = _undecorated(texts.filter(pa.array(decorated)), decimal)
+        good = pc.match_substring_regex(bare, NUMBER)
+        numbers[decorated] = _plain(pc.cast(pc.if_else(good, bare, None), pa.float64()))
+        bad[decorated] = ~_plain(good)
+    bad |= np.isinf(numbers)  # 1e999
     numbers[bad] = np.nan
-    return Parsed(numbers, bad, values, note)
+    return numbers, bad, decorated, note
 
 
 def _undecorated(texts: pa.ChunkedArray, decimal: str) -> tuple[pa.ChunkedArray, str]:
@@ -347,53 +348,30 @@ def _plain(values: pa.ChunkedArray) -> np.ndarray:
     return np.array(values.to_numpy(zero_copy_only=False))
 
 
-def numbers_of(table: Table, column: Column) -> np.ndarray:
-    """Values of a number or time column as float64 (n,), NaN if missing; times are days since 1970.
+def numbers_of(table: Table, columns: Sequence[Column]) -> np.ndarray:
+    """Values of number and time columns as float64 (n, k), NaN if missing; times are days since 1970.
 
-    Invalid values other than the strays of the column raise an error.
+    Invalid values other than the strays of a column raise an error.
     """
-    is_time = column.kind == "time"
-    parsed = _parse_times(table, column.name, column.format) if is_time else _parse_numbers(table, column.name)
-    for row in parsed.bad.tolist():
-        if parsed.values[row].as_py() not in column.stray:
-            _raise_invalid(table, column.name, row, column.kind)
-    return parsed.numbers
-
-
-def numbers_together(table: Table, columns: Sequence[Column]) -> np.ndarray:
-    """`numbers_of` several columns (n, k)."""
-    numbers, plain = _plain_numbers(table, [column.name for column in columns])
-    for place, column in enumerate(columns):
-        if column.kind == "time" or not plain[place]:
-            numbers[:, place] = numbers_of(table, column)
+    numbers = np.empty((table.n_rows, len(columns)))
+    times = [[place] for place, column in enumerate(columns) if column.kind == "time"]
+    for places in [[place for place, column in enumerate(columns) if column.kind != "time"], *times]:
+        group = [columns[place] for place in places]
+        if places in times:
+            parsed = _parse_times(table, group[0].name, group[0].format)
+        else:
+            parsed = _parse_numbers(table, [column.name for column in group])
+        for place, row in np.argwhere(parsed.bad.T).tolist():
+            if _value(table, group[place].name, row) not in group[place].stray:
+                _raise_invalid(table, group[place].name, row, group[place].kind)
+        numbers[:, places] = parsed.numbers
     return numbers
 
 
-def _plain_numbers(table: Table, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Several columns as float64 (n, k), NaN if missing, and a mask (k,) of those that are plain numbers.
-
-    Times, infinities, decorated numbers and other values are not plain, and are converted column by column.
-    """
-    numbers = np.full((len(names), table.n_rows), np.nan)
-    plain = np.zeros(len(names), dtype=bool)
-    columns = [table.column(name) for name in names]
-    for kind in {column.type for column in columns}:
-        if not (_is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            continue
-        places = [place for place, column in enumerate(columns) if column.type == kind]
-        try:
-            values = pa.concat_arrays([chunk for place in places for chunk in columns[place].chunks])
-        except pa.ArrowInvalid:  # more text than one array can hold
-            continue
-        plain[places] = True
-        if _is_string(kind):
-            texts = pc.utf8_trim_whitespace(values)
-            good = pc.match_substring_regex(texts, PLAIN[table.decimal])
-            usable = pc.fill_null(pc.or_(good, _is_missing(texts, MISSING_NUMBERS)), True)
-            plain[places] = _plain(usable).reshape(len(places), -1).all(axis=1)
-            values = pc.replace_substring(pc.if_else(good, texts, None), table.decimal, ".")
-        numbers[places] = _plain(pc.cast(values, pa.float64(), safe=False)).reshape(len(places), -1)
-    return numbers.T, plain & ~np.isinf(numbers).any(axis=1)
+def _value(table: Table, name: str, row: int) -> Any:
+    """A value of a table; texts are stripped."""
+    value = table.column(name)[row]
+    return (pc.utf8_trim_whitespace(value) if _is_string(value.type) else value).as_py()
 
 
 def _parse_times(table: Table, name: str, form: str = "") -> Parsed:
@@ -401,22 +379,21 @@ def _parse_times(table: Table, name: str, form: str = "") -> Parsed:
     values = _values(table, name, MISSING_NUMBERS)
     # A file with time zones can follow one without, and the other way round.
     forms = {"": (ISO, ZONED, *TIME_FORMATS), ISO: (ISO, ZONED), ZONED: (ZONED, ISO)}.get(form, (form,))
-    best: Parsed | None = None
+    best = Parsed(np.empty(0), np.ones(table.n_rows + 1, dtype=bool))
     for tried in forms:
         if _is_string(values.type):
             moments = _read_times(values, tried)
         else:  # a timestamp is the same instant in every time zone
             kind = pa.timestamp("us", getattr(values.type, "tz", None))
             moments = _cast(table, name, values, kind, "date")
-        bad = np.flatnonzero(_plain(pc.and_(pc.is_valid(values), pc.is_null(moments))))
-        if best is None or bad.size < best.bad.size:
+        bad = _plain(pc.and_(pc.is_valid(values), pc.is_null(moments)))
+        if bad.sum() < best.bad.sum():
             # Not exact far from 1970: the microseconds of 9999-12-31 have more digits than a double.
             days = _plain(pc.cast(pc.cast(moments, pa.int64()), pa.float64(), safe=False)) / 86_400e6
             order = " ".join(SHOWN_FORMATS[part] for part in re.findall("%[dmY]", tried))
-            best = Parsed(days, bad, values, order, tried)
-        if not bad.size:
+            best = Parsed(days[:, None], bad[:, None], order, tried)
+        if not bad.any():
             break
-    assert best is not None
     return best
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from ldsu.tables.columns import (
     detect_columns,
     level_codes,
     missing_of,
-    numbers_together,
+    numbers_of,
     texts_of,
 )
 from ldsu.tables.table import Table, TableError, listed
@@ -40,32 +40,19 @@ LARGEST = np.float64(1e150)
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Number columns: missing values filled, then ``(x - center) / scale``.
+    """Number columns: missing values filled, then ``(x - center) / scale``."""
 
-    Attributes
-    ----------
-    fill, center, scale : ndarrays of shape (p,)
-    flagged : ndarray of int
-        Columns that get an indicator column, 1 where the value was missing.
-    """
-
-    fill: np.ndarray
-    center: np.ndarray
-    scale: np.ndarray
-    flagged: np.ndarray
+    fill: np.ndarray  # (p,)
+    center: np.ndarray  # (p,)
+    scale: np.ndarray  # (p,)
+    flagged: np.ndarray  # columns that get an indicator column, 1 where the value was missing
 
     @classmethod
     def learn(cls, N: np.ndarray, scaling: Scaling, separate: np.ndarray, flag: bool) -> Numbers:
         """Learn from N (n, p) with NaN for missing values.
 
-        Parameters
-        ----------
-        N : ndarray of shape (n, p)
-        scaling : {"each", "common", "none"}
-        separate : ndarray of bool, shape (p,)
-            Columns that are always standardized separately: times.
-        flag : bool
-            Whether indicator columns of missing values may be added.
+        `separate` (p,) are columns that are always standardized separately, such as times; `flag` allows indicator
+        columns of missing values.
         """
         missing = np.isnan(N)
         shares = missing.mean(axis=0)
@@ -100,39 +87,18 @@ class TableEncoder:
     Number columns come first, then categories (one-hot), then texts (`Words`). Two different levels of a category
     have the typical distance of two rows in a number column; a missing level is equally far from all levels. All texts
     together have the same weight as all other columns.
-
-    Attributes
-    ----------
-    columns : tuple of Column
-        The named columns, including ignored ones.
-    scaling : {"each", "common", "counts", "none"}
-        How numbers are scaled: each column by its standard deviation, all by a common one, as word counts, or not.
-    matrix_columns : int
-        Number of unnamed columns, which precede the others.
-    image_shape : tuple of int or None
-        Of images with pixels from 0 to 255.
-    first_index : int or None
-        Index of the first column in LIBSVM text.
-    kernel : {"rbf", "cosine", "linear"}
-    numbers : Numbers or None
-    counts : Words or None
-        Encoding of number columns that are counts.
-    words : tuple of Words
-        Encoding of each text column.
-    notes : tuple of str
-        Notes on all columns together.
     """
 
-    columns: tuple[Column, ...]
-    scaling: Scaling
-    matrix_columns: int
-    image_shape: tuple[int, ...] | None
+    columns: tuple[Column, ...]  # the named columns, including ignored ones
+    scaling: Scaling  # of numbers: by the deviation of each column, by a common one, as word counts, or not at all
+    matrix_columns: int  # number of unnamed columns, which precede the others
+    image_shape: tuple[int, ...] | None  # of images with pixels from 0 to 255
     kernel: str
     numbers: Numbers | None
-    counts: Words | None
-    words: tuple[Words, ...]
-    notes: tuple[str, ...] = field(default=())
-    first_index: int | None = None
+    counts: Words | None  # encoding of number columns that are counts
+    words: tuple[Words, ...]  # encoding of each text column
+    notes: tuple[str, ...] = ()  # on all columns together
+    first_index: int | None = None  # of the first column in LIBSVM text
 
     @classmethod
     def learn(
@@ -165,17 +131,17 @@ class TableEncoder:
                 counts = Words.learn_from_counts(_counts(N, table))
             else:
                 N = _dense(N, table)
-                _note_missing(N, names, p == 0, notes)
                 numbers = Numbers.learn(N, scaling, separate, flag=p == 0)
+                more = f"; columns with more than {FLAGGED_SHARE:.0%} missing get an indicator column"
+                missing = dict(zip(names, np.isnan(N).sum(axis=0).tolist(), strict=True))
+                _note_missing(missing, f"filled with the column median{more if numbers.flagged.size else ''}", notes)
         else:
             scaling = "each"
         words = tuple(_learn_words(table, column.name) for column in used if column.kind == "text")
         missing = {
             column.name: missing_of(table, column.name) for column in used if column.kind in ("category", "text")
         }
-        if total := sum(missing.values()):
-            incomplete = [name for name, count in missing.items() if count]
-            notes.append(f"{_missing_in(total, incomplete)} are encoded as zeros, equally far from all levels.")
+        _note_missing(missing, "encoded as zeros, equally far from all levels", notes)
         return cls(
             columns=columns,
             scaling=scaling,
@@ -292,17 +258,6 @@ def decisions(
 
 def _number_matrix(table: Table, numeric: list[Column]) -> Any:
     """The matrix and the number columns; sparse only if there is nothing but a sparse matrix."""
-    named = _named_numbers(table, numeric)
-    if table.matrix is None:
-        return named
-    matrix: Any = table.matrix
-    if table.image_shape is not None:
-        matrix = np.asarray(matrix, dtype=np.float64) / 255
-    _require_usable(matrix, table)
-    return np.hstack([_dense(matrix, table), named]) if numeric else matrix
-
-
-def _named_numbers(table: Table, numeric: list[Column]) -> np.ndarray:
     n, p = table.n_rows, len(numeric)
     require_memory(
         8 * MATRICES * n * p,
@@ -312,10 +267,16 @@ def _named_numbers(table: Table, numeric: list[Column]) -> np.ndarray:
     N = np.empty((n, p))
     done = 0
     for block in column_blocks(table, numeric):
-        N[:, done : done + len(block)] = numbers = numbers_together(table, block)
+        N[:, done : done + len(block)] = numbers = numbers_of(table, block)
         _require_usable(numbers, table, [column.name for column in block])
         done += len(block)
-    return N
+    if table.matrix is None:
+        return N
+    matrix: Any = table.matrix
+    if table.image_shape is not None:
+        matrix = np.asarray(matrix, dtype=np.float64) / 255
+    _require_usable(matrix, table)
+    return np.hstack([_dense(matrix, table), N]) if numeric else matrix
 
 
 def _first_invalid(N: Any, is_invalid: Callable[[np.ndarray], np.ndarray]) -> tuple[int, int, float] | None:
@@ -423,15 +384,8 @@ def _extremes(N: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.nan_to_num(np.fmin.reduce(N, axis=0)), np.nan_to_num(np.fmax.reduce(N, axis=0))
 
 
-def _note_missing(N: np.ndarray, names: list[str], flags: bool, notes: list[str]) -> None:
-    missing = np.isnan(N).sum(axis=0)
-    incomplete = [names[j] for j in np.flatnonzero(missing)]
-    more = ""
-    if flags and np.any(missing > FLAGGED_SHARE * len(N)):
-        more = f"; columns with more than {FLAGGED_SHARE:.0%} missing get an indicator column"
+def _note_missing(missing: dict[str, int], treatment: str, notes: list[str]) -> None:
+    incomplete = [name for name, count in missing.items() if count]
     if incomplete:
-        notes.append(f"{_missing_in(int(missing.sum()), incomplete)} are filled with the column median{more}.")
-
-
-def _missing_in(count: int, columns: list[str]) -> str:
-    return f"{count:,} missing values in {listed(columns, noun='columns')}"
+        columns = listed(incomplete, noun="columns")
+        notes.append(f"{sum(missing.values()):,} missing values in {columns} are {treatment}.")

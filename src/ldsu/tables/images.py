@@ -51,18 +51,10 @@ def read_images(
     """Read a folder of images as a uint8 matrix (n, height * width [* 3]), sorted by name.
 
     Without `labels`, sub-folders are classes, and one named "unlabelled" contains unlabelled images; a folder without
-    sub-folders has no label column.
+    sub-folders has no label column. Images without one of the `labels` are unlabelled.
 
-    Parameters
-    ----------
-    folder : Path
-    labels : sequence of FileLabel, optional
-        Labels by file; other images are unlabelled.
-    image_size : tuple of int, optional
-        (height, width) to which images are resized, gray if all of them are; (height, width, 1) and (height, width, 3)
-        convert all of them to gray or color. Default: their common size, up to 64 x 64, or 32 x 32.
-    progress : callable, optional
-        Called periodically with the number of images read and the total.
+    Images are resized to `image_size` (height, width), gray if all of them are; (height, width, 1) and (height, width,
+    3) convert all of them to gray or color. Default: their common size, up to 64 x 64, or 32 x 32.
     """
     names, n_others = _image_files(folder)
     if not names:
@@ -190,17 +182,15 @@ def _read_all(
         conversions.update(done)
         if progress is not None and ((row + 1) % step == 0 or row + 1 == n):
             progress(row + 1, n)
-    notes = []
-    if n_resized := conversions["resized"]:
-        notes.append(f"{_were(n_resized, 'image')} resized to {height} x {width}.")
-    if n_deep := conversions["deep"]:
-        notes.append(f"{_were(n_deep, 'image')} reduced from 16 to 8 bits per pixel.")
-    if n_several := conversions["several frames"]:
-        notes.append(f"Only the first frame of {count(n_several, 'image')} with several frames was read.")
-    return pixels.reshape(n, -1), pixels.shape[1:], notes
+    notes = {
+        "resized": f"{_were(conversions['resized'], 'image')} resized to {height} x {width}.",
+        "deep": f"{_were(conversions['deep'], 'image')} reduced from 16 to 8 bits per pixel.",
+        "frames": f"Only the first frame of {count(conversions['frames'], 'image')} with several frames was read.",
+    }
+    return pixels.reshape(n, -1), pixels.shape[1:], [note for name, note in notes.items() if conversions[name]]
 
 
-def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> tuple[np.ndarray, list[str]]:
+def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> tuple[np.ndarray, dict[str, int]]:
     """Decode an image, apply its EXIF orientation, replace transparency by white, and resize it.
 
     Returns its pixels (h, w) or (h, w, 3), and which conversions were needed.
@@ -225,8 +215,7 @@ def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> tuple[
         resized = flat.size != size[::-1]
         if resized:
             flat = flat.resize(size[::-1], resampling)
-        needed = {"resized": resized, "deep": deep, "several frames": several_frames}
-        return np.asarray(flat), [name for name, was_needed in needed.items() if was_needed]
+        return np.asarray(flat), {"resized": resized, "deep": deep, "frames": several_frames}
 
 
 @contextmanager

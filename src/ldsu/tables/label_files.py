@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from ldsu.tables.formats.matrices import LABEL_NAMES, ArrayFile, as_columns, find_name
 from ldsu.tables.images import FileLabel
@@ -14,9 +15,13 @@ from ldsu.tables.table import Table, TableError, count, import_extra
 FILE_NAMES, IMAGE_LABEL_NAMES = ("file", "filename", "path", "image"), ("label", "class")
 
 
-def with_labels(table: Table, path: Path, column: Any) -> Table:
-    """The table with the column "label" from another file, `path`, with one label per row."""
+def with_labels(table: Table, labels: Table) -> Table:
+    """The table with a column "label": the only column of the table of labels, or the one with a common label name."""
     pa = import_extra("pyarrow")
+    path = labels.source
+    if labels.frame is None:
+        raise TableError(f"{path.name} has no label column. Use a CSV, .npy or .npz file with one.")
+    column = labels.frame.column(_only_label(path, labels.column_names))
     if len(column) != table.n_rows:
         raise TableError(
             f"{path.name} has {len(column):,} labels, but {table.source.name} has {table.n_rows:,} rows. Provide "
@@ -35,27 +40,20 @@ def with_labels(table: Table, path: Path, column: Any) -> Table:
     return replace(table, frame=frame, label_name="label", notes=tuple(notes))
 
 
-def table_labels(table: Table) -> Any:
-    """The label column of a table: the only column, or the one with a common label name."""
-    path, frame = table.source, table.frame
-    if frame is None:
-        raise TableError(f"{path.name} has no label column. Use a CSV, .npy or .npz file with one.")
-    return frame.column(_only_label(path, frame.column_names))
-
-
-def array_labels(file: ArrayFile) -> Any:
-    """An array of a file as a label column: the only one-dimensional one, or the one with a common label name."""
+def labels_table(file: ArrayFile) -> Table:
+    """A table of one column, the labels: the only array of a file, or the column with a common label name."""
     path, entries = file.path, file.entries
     columns = [name for name, entry in entries.items() if entry.length is not None]
     name = _only_label(path, list(entries) if len(entries) == 1 else columns)
     values = file.load(name)
-    found = as_columns(path, {name: values}, name) if max(values.shape, default=0) == values.size else {}
+    is_column = isinstance(values, np.ndarray) and max(values.shape, default=0) == values.size
+    found = as_columns({name: values}, name) if is_column else {}
     if not found:
         raise TableError(
             f"{path.name}: {name} has shape {values.shape} and dtype {values.dtype}. "
             "Labels must be a one-dimensional array of numbers or text."
         )
-    return found[name]
+    return Table(path, frame=import_extra("pyarrow").table(found))
 
 
 def _only_label(path: Path, names: Sequence[str]) -> str:

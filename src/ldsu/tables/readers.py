@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ldsu.tables.formats import READABLE
-from ldsu.tables.formats.arrow import read_arrow, read_parquet, read_stream
+from ldsu.tables.formats.arrow import STREAM, read_arrow, read_parquet
 from ldsu.tables.formats.decoding import COMPRESSED, read_text
-from ldsu.tables.formats.excel import is_workbook, read_excel, read_ole
+from ldsu.tables.formats.excel import is_workbook, read_excel
 from ldsu.tables.formats.libsvm import LIBSVM_HEAD, is_libsvm, read_libsvm
-from ldsu.tables.formats.matlab import read_hdf5, read_mat
-from ldsu.tables.formats.matrices import ArrayFile
-from ldsu.tables.formats.npy import open_npy, open_npz, read_npy, read_npz
+from ldsu.tables.formats.matlab import open_mat
+from ldsu.tables.formats.matrices import ArrayFile, from_arrays
+from ldsu.tables.formats.npy import open_npy, open_npz
 from ldsu.tables.formats.separated import read_separated
 from ldsu.tables.images import SUFFIXES as IMAGE_SUFFIXES
 from ldsu.tables.images import Progress, read_images
-from ldsu.tables.label_files import array_labels, file_labels, table_labels, with_labels
-from ldsu.tables.table import Table, TableError, import_extra, readable
+from ldsu.tables.label_files import file_labels, labels_table, with_labels
+from ldsu.tables.table import NEW_COPY, Table, TableError, import_extra, readable
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 TEXT_SUFFIXES = (".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data")
@@ -27,30 +27,45 @@ LIBSVM_SUFFIXES = (".libsvm", ".svmlight", ".svm")
 
 
 class Format(NamedTuple):
-    """A binary format: its name in messages, its first bytes, the suffixes that promise them, and its reader."""
+    """A binary format: its name in messages, its first bytes, the suffixes that promise them, and its reader.
+
+    `remedy` is what to do with a damaged file, or with any file of a format without a reader.
+    """
 
     name: str
     magic: tuple[bytes, ...]
     suffixes: tuple[str, ...]
-    read: Callable[[Path], Table]
-    # A one-dimensional array is not a table, but can be labels.
-    open: Callable[[Path], ArrayFile] | None = None
+    read: Callable[[Path], Table | ArrayFile] | None
+    remedy: str = NEW_COPY
 
 
-NPZ = Format("an .npz file", (b"PK\x03\x04",), (".npz",), read_npz, open_npz)
+NPZ = Format("an .npz file", (b"PK\x03\x04",), (".npz",), open_npz)
 EXCEL = Format("an Excel file", (), (".xlsx", ".xlsm"), read_excel)  # starts like .npz
 # Other programs than MATLAB may write another text at the start.
-MAT = Format("a MATLAB file", (b"MATLAB 5.0",), (), read_mat)
+MAT = Format(
+    "a MATLAB file", (b"MATLAB 5.0",), (), open_mat, "In MATLAB save it again with -v7, or write its table as CSV."
+)
 FORMATS = (
     Format("a Parquet file", (b"PAR1",), (".parquet", ".pq"), read_parquet),
-    Format("an Arrow file", (b"ARROW1",), (".feather", ".arrow", ".ipc", ".arrows"), read_arrow),
-    Format("an Arrow stream", (b"\xff\xff\xff\xff",), (), read_stream),
-    Format("an .npy file", (b"\x93NUMPY",), (".npy",), read_npy, open_npy),
+    Format("an Arrow file", (b"ARROW1", STREAM), (".feather", ".arrow", ".ipc", ".arrows"), read_arrow),
+    Format("an .npy file", (b"\x93NUMPY",), (".npy",), open_npy),
     NPZ,
     EXCEL,
     MAT,
-    Format("an HDF5 file", (b"MATLAB 7.3", b"\x89HDF\r\n\x1a\n"), (), read_hdf5),
-    Format("an old Excel file", (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",), (), read_ole),
+    Format(
+        "a MATLAB 7.3 or another HDF5 file, which is not supported",
+        (b"MATLAB 7.3", b"\x89HDF\r\n\x1a\n"),
+        (),
+        None,
+        MAT.remedy,
+    ),
+    Format(
+        "in the old Office format (.xls) or protected by a password",
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",),
+        (),
+        None,
+        "Save its sheet as .xlsx without a password, or as CSV.",
+    ),
 )
 BINARY = tuple(magic for form in FORMATS for magic in form.magic)
 
@@ -100,7 +115,7 @@ def read_table(
         listed = None if labels is None else file_labels(_read_file(labels))
         return read_images(path, listed, image_size, progress)
     table = _read_file(path, first_index, n_columns)
-    return table if labels is None else with_labels(table, labels, _labels(labels))
+    return table if labels is None else with_labels(table, _read_file(labels, convert=labels_table))
 
 
 def _existing(path: str | Path) -> Path:
@@ -108,30 +123,33 @@ def _existing(path: str | Path) -> Path:
     with readable(path, "a file", "Use another path."):
         if path.exists():
             return path
-        matches = difflib.get_close_matches(path.name, [other.name for other in _siblings(path)], n=1)
+        siblings = path.parent.iterdir() if path.parent.is_dir() else ()
+        matches = difflib.get_close_matches(path.name, [other.name for other in siblings], n=1)
     hint = f" Did you mean {path.with_name(matches[0])}?" if matches else " Correct the path."
     raise FileNotFoundError(f"There is no file or folder {path}.{hint}")
 
 
-def _siblings(path: Path) -> Iterator[Path]:
-    return path.parent.iterdir() if path.parent.is_dir() else iter(())
-
-
-def _read_file(path: Path, first_index: int | None = None, n_columns: int | None = None) -> Table:
-    """Read a file with the reader of its format."""
+def _read_file(
+    path: Path,
+    first_index: int | None = None,
+    n_columns: int | None = None,
+    convert: Callable[[ArrayFile], Table] = from_arrays,
+) -> Table:
+    """Read a file with the reader of its format; named arrays are converted to a table."""
     form = _format(path)
     if form is not None:
-        return form.read(path)
-    data, notes = read_text(path, BINARY)
+        if form.read is None:
+            raise TableError(f"{path.name} is {form.name}. {form.remedy}")
+        with readable(path, form.name, form.remedy):
+            content = form.read(path)
+            return convert(content) if isinstance(content, ArrayFile) else content
+    with readable(path, "a file"):
+        data, notes = read_text(path, BINARY)
     if _suffix(path) in LIBSVM_SUFFIXES or is_libsvm(data):
-        return read_libsvm(path, data, notes, first_index, n_columns)
-    return read_separated(path, data, notes)
-
-
-def _labels(path: Path) -> Any:
-    """The label column of a label file."""
-    form = _format(path)
-    return table_labels(_read_file(path)) if form is None or form.open is None else array_labels(form.open(path))
+        with readable(path, "LIBSVM text"):
+            return read_libsvm(path, data, notes, first_index, n_columns)
+    with readable(path, "separated text"):
+        return read_separated(path, data, notes)
 
 
 def _format(path: Path) -> Format | None:

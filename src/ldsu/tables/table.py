@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Maximum length of a quoted error message of another library.
 MAX_REASON = 160
+NEW_COPY = "Write it again, or get another copy."
 # Package name for pip, the extra that installs it, and an alternative.
 EXTRAS = {
     "pyarrow": ("pyarrow", "cli", ""),
@@ -112,24 +113,14 @@ class Table:
         return self.lines[0] if self.lines else 1
 
     def place(self, row: int, column: str | int | None = None) -> str:
-        """Position of a value, for messages: ``"digits.csv, line 17, column 'age'"``.
-
-        Parameters
-        ----------
-        row : int
-            Counted from 0.
-        column : str or int, optional
-            A name of the frame, or a column of the matrix, counted from 0.
-        """
+        """Position of a value, counted from 0, for messages: ``"digits.csv, line 17, column 'age'"``."""
         if self.row_names is not None:
-            parts = [f"{self.source.name}/{self.row_names[row]}"]
-        elif self.lines is not None:
-            parts = [self.source.name, f"line {self.lines[row]}"]
+            place = f"{self.source.name}/{self.row_names[row]}"
         else:
-            parts = [self.source.name, f"row {row + 1}"]
-        if column is not None:
-            parts.append(f"column {column + 1}" if isinstance(column, int) else f"column {column!r}")
-        return ", ".join(parts)
+            place = f"{self.source.name}, {f'row {row + 1}' if self.lines is None else f'line {self.lines[row]}'}"
+        if column is None:
+            return place
+        return f"{place}, column {column + 1 if isinstance(column, int) else repr(column)}"
 
 
 def import_extra(module: str) -> Any:
@@ -153,21 +144,11 @@ def import_extra(module: str) -> Any:
 
 
 @contextmanager
-def readable(path: Path, kind: str, remedy: str = "Write it again, or get another copy.") -> Iterator[None]:
-    """Convert any error of a library on a damaged file to a one-sentence `TableError`.
+def readable(path: Path, kind: str, remedy: str = NEW_COPY) -> Iterator[None]:
+    """Convert any error of a library on a damaged file to a one-sentence `TableError` that ends with a remedy.
 
     Parsers of binary formats raise nearly any exception on invalid bytes, from `zlib.error` to `IndexError`: they only
-    mean that the file is damaged. So does a `MemoryError`, from an invalid length; the memory for a valid file is
-    checked separately before.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    kind : str
-        Expected format, with its article.
-    remedy : str
-        What to do, as a sentence.
+    mean that the file is damaged. So does a `MemoryError`, from an invalid length, unless `require_memory` raised it.
     """
     try:
         yield
@@ -176,7 +157,14 @@ def readable(path: Path, kind: str, remedy: str = "Write it again, or get anothe
     except PermissionError as error:
         raise TableError(f"{path.name} cannot be read: permission denied. Change its permissions.") from error
     except Exception as error:
+        if is_checked_memory(error):
+            raise
         raise TableError(f"{path.name} cannot be read as {kind}: {reason(error)}. {remedy}") from error
+
+
+def is_checked_memory(error: Exception) -> bool:
+    """Whether an error is of `require_memory`, for a valid file, and not of a library that followed invalid bytes."""
+    return type(error) is MemoryError and bool(error.args)
 
 
 def count(n: int, noun: str) -> str:

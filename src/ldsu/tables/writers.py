@@ -20,14 +20,9 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npz")
 
 
 def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
-    r"""Write columns of equal length in the format of the file suffix.
+    r"""Write arrays, lists or pyarrow columns of equal length in the format of the file suffix.
 
-    Parameters
-    ----------
-    columns : dict
-        Arrays, lists or pyarrow columns by name. In .npz files ``/``, ``\\``, ``:`` in names become ``_``.
-    path : Path or None
-        None writes CSV to standard output.
+    Without a path, CSV is written to standard output. In .npz files ``/``, ``\\``, ``:`` in names become ``_``.
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in SUFFIXES:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ldsu.tables.formats.limits import named, require
-from ldsu.tables.table import Table, TableError, import_extra, readable
+from ldsu.tables.table import Table, TableError, import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,55 +15,40 @@ if TYPE_CHECKING:
 ARROW_FACTOR = 5
 # Maximum compression ratio: Parquet can exceed it, but no table of real values comes near it.
 PARQUET_LIMIT = 2**16
+STREAM = b"\xff\xff\xff\xff"
 
 
 def read_parquet(path: Path) -> Table:
     """Read a Parquet file; refuse implausible sizes."""
     parquet = import_extra("pyarrow.parquet")
-    with readable(path, "a Parquet file"):
-        metadata = parquet.read_metadata(path)
-        groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
-        claimed = max(sum(group.total_byte_size for group in groups), metadata.num_rows * metadata.num_columns * 8)
-        if claimed > PARQUET_LIMIT * path.stat().st_size:
-            raise ValueError(f"it claims to contain {claimed:,} bytes")
+    metadata = parquet.read_metadata(path)
+    groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    claimed = max(sum(group.total_byte_size for group in groups), metadata.num_rows * metadata.num_columns * 8)
+    if claimed > PARQUET_LIMIT * path.stat().st_size:
+        raise ValueError(f"it claims to contain {claimed:,} bytes")
     require(path, ARROW_FACTOR * claimed)
-    with readable(path, "a Parquet file"), parquet.ParquetFile(path, page_checksum_verification=True) as file:
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
         frame = file.read()
-        frame.validate(full=True)
+    frame.validate(full=True)
     return _typed(path, frame)
 
 
 def read_arrow(path: Path) -> Table:
-    """Read an Arrow or Feather file batch by batch, since compressed files do not store their uncompressed size."""
-    with readable(path, "an Arrow file"):
-        ipc = import_extra("pyarrow.ipc")
-        reader = ipc.open_file(path.read_bytes())
-        batches = (reader.get_batch(place) for place in range(reader.num_record_batches))
-    return _from_batches(path, reader.schema, batches)
-
-
-def read_stream(path: Path) -> Table:
-    """Read a stream of Arrow batches."""
-    with readable(path, "an Arrow stream"):
-        reader = import_extra("pyarrow.ipc").open_stream(path.read_bytes())
-    return _from_batches(path, reader.schema, iter(reader))
-
-
-def _from_batches(path: Path, schema: Any, batches: Iterator[Any]) -> Table:
-    pa = import_extra("pyarrow")
+    """Read an Arrow file or stream batch by batch, since compressed ones do not store their uncompressed size."""
+    pa, ipc = import_extra("pyarrow"), import_extra("pyarrow.ipc")
+    n_bytes = path.stat().st_size
+    require(path, ARROW_FACTOR * n_bytes)
+    data = path.read_bytes()
+    is_stream = data.startswith(STREAM)
+    reader = ipc.open_stream(data) if is_stream else ipc.open_file(data)
     found: list[Any] = []
-    while True:
-        require(path, ARROW_FACTOR * (path.stat().st_size + sum(batch.get_total_buffer_size() for batch in found)))
-        with readable(path, "an Arrow file"):
-            batch = next(batches, None)
-            if batch is None:
-                break
-            # Offsets outside of their buffers are not detected before they are used.
-            batch.validate(full=True)
+    for batch in reader if is_stream else map(reader.get_batch, range(reader.num_record_batches)):
+        # Offsets outside of their buffers are not detected before they are used.
+        batch.validate(full=True)
         found.append(batch)
-    with readable(path, "an Arrow file"):
-        frame = pa.Table.from_batches(found, schema)
-    return _typed(path, frame)
+        n_bytes += batch.get_total_buffer_size()
+        require(path, ARROW_FACTOR * n_bytes)
+    return _typed(path, pa.Table.from_batches(found, reader.schema))
 
 
 def _typed(path: Path, frame: pa.Table) -> Table:
@@ -73,23 +57,22 @@ def _typed(path: Path, frame: pa.Table) -> Table:
     notes: list[str] = []
     columns: dict[str, Any] = {}
     skipped = []
-    with readable(path, "an Arrow table"):
-        for name, column in zip(named(path, frame.column_names, notes), frame.columns, strict=True):
-            if types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            elif types.is_run_end_encoded(column.type):
-                column = pa.chunked_array([compute.run_end_decode(chunk) for chunk in column.chunks])
-            kind = column.type
-            if types.is_null(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-                column = column.cast(pa.string())
-            elif types.is_float16(kind):
-                column = column.cast(pa.float32())
-            if name.startswith("__index_level_"):  # row index of pandas
-                skipped.append(f"{name!r} (the row index)")
-            elif types.is_primitive(column.type) or types.is_string(column.type) or types.is_decimal(column.type):
-                columns[name] = column
-            else:
-                skipped.append(f"{name!r} ({column.type})")
+    for name, column in zip(named(path, frame.column_names, notes), frame.columns, strict=True):
+        if types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        elif types.is_run_end_encoded(column.type):
+            column = pa.chunked_array([compute.run_end_decode(chunk) for chunk in column.chunks])
+        kind = column.type
+        if types.is_null(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+            column = column.cast(pa.string())
+        elif types.is_float16(kind):
+            column = column.cast(pa.float32())
+        if name.startswith("__index_level_"):  # row index of pandas
+            skipped.append(f"{name!r} (the row index)")
+        elif types.is_primitive(column.type) or types.is_string(column.type) or types.is_decimal(column.type):
+            columns[name] = column
+        else:
+            skipped.append(f"{name!r} ({column.type})")
     if skipped:
         notes.append(f"Dropped columns that are neither numbers nor text: {', '.join(skipped)}.")
     if not columns:

@@ -60,23 +60,15 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 def _unpacked(path: Path, binary: tuple[bytes, ...]) -> bytes:
     """The decompressed bytes of a file; raises an error before they exceed the memory."""
-    with readable(path, "a file"):
-        size = path.stat().st_size
-    require(path, TEXT_FACTOR * size)
-    with readable(path, "a file"):
-        file = open_unpacked(path)
-    chunks: list[bytes] = []
-    with file:
+    require(path, TEXT_FACTOR * path.stat().st_size)
+    with open_unpacked(path) as file:
         if isinstance(file, io.BufferedReader):
-            with readable(path, "a file"):
-                return file.read()
-        while True:
-            with readable(path, "a compressed file"):
-                chunk = file.read(CHUNK)
-            if not chunk:
-                break
-            chunks.append(chunk)
-            require(path, TEXT_FACTOR * CHUNK + (TEXT_FACTOR - 1) * sum(map(len, chunks)))
+            return file.read()
+        chunks: list[bytes] = []
+        with readable(path, "a compressed file"):
+            while chunk := file.read(CHUNK):
+                chunks.append(chunk)
+                require(path, TEXT_FACTOR * CHUNK + (TEXT_FACTOR - 1) * sum(map(len, chunks)))
     data = b"".join(chunks)
     if not data:
         raise TableError(f"{path.name} is empty. Use a file with one row per sample.")

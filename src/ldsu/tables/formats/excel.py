@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, time, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from ldsu._utils.arrays import ignoring_warnings
 from ldsu.tables.formats.decoding import TEXT_FACTOR
 from ldsu.tables.formats.limits import archive_members, require
 from ldsu.tables.formats.separated import read_separated
-from ldsu.tables.table import Table, TableError, import_extra, readable
+from ldsu.tables.table import Table, TableError, import_extra
 
 WORKBOOK = "xl/workbook.xml"
 # Maximum number of rows of a sheet; larger row numbers in a file would be padded with empty rows endlessly.
@@ -45,14 +46,13 @@ def read_excel(path: Path) -> Table:
     _require_parts(path)
     notes = []
     with path.open("rb") as file, ignoring_warnings():
-        with readable(path, "an Excel file"):
-            workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
-            if not workbook.worksheets:
-                raise TableError(f"{path.name} has no sheet with cells. Use a file with one row per sample.")
-            sheet = workbook.worksheets[0]
-            sheet.reset_dimensions()  # the dimensions in the file may be wrong
-            if len(workbook.sheetnames) > 1:
-                notes.append(f"Read the first of {len(workbook.sheetnames)} sheets, {sheet.title!r}.")
+        workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+        if not workbook.worksheets:
+            raise TableError(f"{path.name} has no sheet with cells. Use a file with one row per sample.")
+        sheet = workbook.worksheets[0]
+        sheet.reset_dimensions()  # the dimensions in the file may be wrong
+        if len(workbook.sheetnames) > 1:
+            notes.append(f"Read the first of {len(workbook.sheetnames)} sheets, {sheet.title!r}.")
         numbers, rows = _rows(path, sheet.iter_rows(max_row=MAX_ROWS, values_only=True))
     if not rows:
         raise TableError(f"{path.name} has an empty first sheet. Use a file with one row per sample.")
@@ -66,21 +66,13 @@ def read_excel(path: Path) -> Table:
     return replace(table, lines=numbers[-table.n_rows :])
 
 
-def read_ole(path: Path) -> Table:
-    """Raise an error for old and for encrypted workbooks, which have the same container format."""
-    raise TableError(
-        f"{path.name} is in the old Office format (.xls) or protected by a password. Save its sheet as .xlsx without a "
-        "password, or as CSV."
-    )
-
-
 def _require_parts(path: Path) -> None:
     """Raise an error for parts of implausible size, and check the memory to parse them."""
-    with readable(path, "an Excel file"), zipfile.ZipFile(path) as archive:
-        members = archive_members(archive)
-        if WORKBOOK not in [member.filename for member in members]:
-            raise TableError(f"{path.name} contains no Excel workbook of this format. Save its sheet as CSV or .xlsx.")
-    require(path, sum(_factor(member.filename) * member.file_size for member in members))
+    with zipfile.ZipFile(path) as archive:
+        sizes = {member.filename: member.file_size for member in archive_members(archive)}
+    if WORKBOOK not in sizes:
+        raise TableError(f"{path.name} contains no Excel workbook of this format. Save its sheet as CSV or .xlsx.")
+    require(path, sum(_factor(name) * size for name, size in sizes.items()))
 
 
 def _factor(name: str) -> int:
@@ -89,16 +81,12 @@ def _factor(name: str) -> int:
     return STREAMED_FACTOR if name.startswith(STREAMED) and not name.endswith(".rels") else WHOLE_FACTOR
 
 
-def _rows(path: Path, cells: Iterator[Sequence[Any]]) -> tuple[list[int], list[list[str]]]:
+def _rows(path: Path, cells: Iterable[Sequence[Any]]) -> tuple[list[int], list[list[str]]]:
     """Numbers and texts of the non-empty rows, without trailing empty cells."""
     numbers: list[int] = []
     rows: list[list[str]] = []
     held, checked = 0, 0
-    for number in range(1, MAX_ROWS + 1):
-        with readable(path, "an Excel file"):
-            row = next(cells, None)
-        if row is None:
-            break
+    for number, row in enumerate(itertools.islice(cells, MAX_ROWS), 1):
         held += CELL_BYTES * len(row)
         if held > checked:
             require(path, held + CHUNK)

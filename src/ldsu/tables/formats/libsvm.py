@@ -13,7 +13,7 @@ import scipy.sparse
 
 from ldsu.tables.formats.limits import require
 from ldsu.tables.formats.matrices import as_columns
-from ldsu.tables.table import Table, TableError, import_extra, readable
+from ldsu.tables.table import Table, TableError, import_extra
 
 # Peak memory per byte of file content (measured: benchmarks/readers.py).
 LIBSVM_FACTOR = 8
@@ -59,7 +59,7 @@ def read_libsvm(
         lines = [line for line, text in enumerate(_libsvm_lines(data), 1) if text.strip()]
     return Table(
         path,
-        frame=pa.table(as_columns(path, {"label": y}, "label")),
+        frame=pa.table(as_columns({"label": y}, "label")),
         matrix=matrix,
         lines=lines if len(lines) == n else None,
         label_name="label",
@@ -83,8 +83,7 @@ def parse_libsvm(
         matrix, y = load_svmlight_file(io.BytesIO(data), zero_based=True)
     except Exception:
         _raise_invalid_pair(path, data)
-        with readable(path, "LIBSVM text"):
-            raise
+        raise
     if matrix.shape[0] == 0:
         raise TableError(f"{path.name} has no rows. Use a file with one line per sample.")
     if matrix.nnz == 0:

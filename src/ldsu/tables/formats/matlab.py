@@ -1,4 +1,4 @@
-"""MATLAB .mat files, version 5 to 7 -> a matrix and columns; version 7.3 (HDF5) is not supported."""
+"""MATLAB .mat files, version 5 to 7 -> named arrays."""
 
 from __future__ import annotations
 
@@ -14,32 +14,14 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.tables.formats.limits import DEFLATE_LIMIT, require
-from ldsu.tables.formats.matrices import ArrayFile, Entry, entry_of, from_arrays
-from ldsu.tables.table import Table, TableError, readable
-
-
-def read_mat(path: Path) -> Table:
-    """Read a MATLAB file of version 5 to 7."""
-    return from_arrays(open_mat(path))
+from ldsu.tables.formats.matrices import ArrayFile, Entry, entry_of
 
 
 def open_mat(path: Path) -> ArrayFile:
     """The variables of a MATLAB file of version 5 to 7, which are read when they are asked for."""
-    with readable(path, "a MATLAB file"):
-        size = path.stat().st_size
-    require(path, size)
-    with readable(path, "a MATLAB file", "In MATLAB save it with -v7, or write its table as CSV."):
-        file = _MatFile(path.read_bytes())
-        entries = {name: file.entry(name) for name in file.variables}
-    return ArrayFile(path, "a MATLAB file", entries, file.load)
-
-
-def read_hdf5(path: Path) -> Table:
-    """Raise an error for a MATLAB file of version 7.3 that tells how to convert it."""
-    raise TableError(
-        f"{path.name} is a MATLAB 7.3 or another HDF5 file, which is not supported. In MATLAB save it with "
-        f"save('{path.name}', '-v7'), or write its table as CSV."
-    )
+    require(path, path.stat().st_size)
+    file = _MatFile(path.read_bytes())
+    return ArrayFile(path, {name: file.entry(name) for name in file.variables}, file.load)
 
 
 class _MatFile:

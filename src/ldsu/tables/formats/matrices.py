@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,15 @@ import numpy as np
 import scipy.sparse
 
 from ldsu.tables.formats.limits import require, stripped
-from ldsu.tables.table import Table, TableError, import_extra, readable
+from ldsu.tables.table import Table, TableError, import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SAMPLES_NAMES = ("x", "fea", "data")
 LABEL_NAMES = ("y", "label", "labels", "gnd", "target", "targets", "class")
+# The only array of a file that does not name it.
+UNNAMED = "its array"
 # Integers up to this are exact in float64.
 MAX_EXACT_INTEGER = 2**53
 MAX_SHOWN = 8
@@ -48,55 +50,84 @@ def entry_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Entry:
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """Named arrays of a file of some `kind`: described by their headers, read one by one."""
+    """Named arrays of a file: described by their headers, read one by one."""
 
     path: Path
-    kind: str
     entries: dict[str, Entry]
     read: Callable[[str], Any]
 
     def load(self, name: str, copies: int = 2) -> Any:
         """An array, if so many copies of it fit into memory."""
         require(self.path, copies * self.entries[name].n_bytes)
-        with readable(self.path, self.kind):
-            return self.read(name)
+        return self.read(name)
 
 
 def from_arrays(file: ArrayFile) -> Table:
     """Make a table of the arrays of a file: one is the matrix, those with one entry per row are columns."""
-    pa = import_extra("pyarrow")
     path, entries, load = file.path, file.entries, file.load
+    if UNNAMED in entries:
+        return _from_array(path, load(UNNAMED, copies=3))
+    lengths = {name: entry.length for name, entry in entries.items() if entry.length is not None}
+    if len(lengths) > 1 and all(len(entry.shape) < 2 for entry in entries.values()):
+        if len(set(lengths.values())) > 1:
+            raise TableError(
+                f"{path.name} has no matrix, but columns of different lengths: "
+                f"{_listed({name: entries[name].shape for name in lengths})}. Provide one entry per row."
+            )
+        return _from_columns(path, {name: load(name) for name in lengths}, entries)
     samples = _samples_name(path, entries)
     n_rows, n_columns = entries[samples].shape
-    others = {name: entry.length for name, entry in entries.items() if name != samples and entry.length is not None}
-    label = find_name(others, LABEL_NAMES)
+    lengths.pop(samples, None)
+    label = find_name(lengths, LABEL_NAMES)
     notes = []
-    is_transposed = label is not None and n_rows != others[label] == n_columns
+    is_transposed = label is not None and n_rows != lengths[label] == n_columns
     if is_transposed:
         n_rows, n_columns = n_columns, n_rows
         notes.append(f"{samples} was transposed, because it has one column per label ({n_rows:,}).")
-    if label is not None and others[label] != n_rows:
+    if label is not None and lengths[label] != n_rows:
         raise TableError(
-            f"{path.name}: {label} has {others[label]:,} entries, but {samples} has {n_rows:,} rows and {n_columns:,} "
+            f"{path.name}: {label} has {lengths[label]:,} entries, but {samples} has {n_rows:,} rows and {n_columns:,} "
             "columns. Provide one label per row."
         )
-    columns = [name for name, length in others.items() if length == n_rows]
-    matrix = as_matrix(path, entries[samples].shape, load(samples, copies=3), is_transposed)
-    frame = as_columns(path, {name: load(name) for name in columns}, label)
+    X = load(samples, copies=3)
+    if tuple(X.shape) != entries[samples].shape:
+        raise ValueError(f"its matrix has shape {X.shape} instead of {entries[samples].shape}")
+    matrix = _as_matrix(path, X.T if is_transposed else X)
+    frame = as_columns({name: load(name) for name, length in lengths.items() if length == n_rows}, label)
     image_shape = None
     if "image_shape" in entries and entries["image_shape"].length in (2, 3):
         sides = tuple(int(side) for side in np.asarray(load("image_shape")).ravel())
         image_shape = sides if math.prod(sides) == n_columns else None
     used = {samples, *frame} | ({"image_shape"} if image_shape else set())
-    dropped = [name for name in entries if name not in used]
     return Table(
         path,
-        frame=pa.table(frame) if frame else None,
+        frame=import_extra("pyarrow").table(frame) if frame else None,
         matrix=matrix,
         image_shape=image_shape,
         label_name=label if label in frame else None,
-        notes=(*notes, *dropped_note(dropped)),
+        notes=(*notes, *_dropped(entries, used)),
     )
+
+
+def _from_array(path: Path, values: Any) -> Table:
+    """Make a table of a matrix, or of a structured array."""
+    if names := values.dtype.names:
+        return _from_columns(path, {name: values[name] for name in names if values[name].ndim == values.ndim}, names)
+    if values.ndim != 2:
+        raise TableError(
+            f"{path.name} has an array of shape {values.shape}. A table has two dimensions, one row per sample."
+        )
+    return Table(path, matrix=_as_matrix(path, values))
+
+
+def _from_columns(path: Path, arrays: dict[str, np.ndarray], names: Iterable[str]) -> Table:
+    """Make a table of columns only, with a note on dropped `names`; raise an error if nothing is left."""
+    columns = as_columns(arrays, find_name(arrays, LABEL_NAMES))
+    if not columns or len(next(iter(columns.values()))) == 0:
+        found = _listed({name: values.shape for name, values in arrays.items()})
+        raise TableError(f"{path.name} has no rows, or no column of numbers or text: {found}. Use a file with both.")
+    frame = import_extra("pyarrow").table(columns)
+    return Table(path, frame=frame, label_name=find_name(columns, LABEL_NAMES), notes=_dropped(names, columns))
 
 
 def _samples_name(path: Path, entries: dict[str, Entry]) -> str:
@@ -110,20 +141,20 @@ def _samples_name(path: Path, entries: dict[str, Entry]) -> str:
     if len(wide) == 1:
         return wide[0]
     problem = "several matrices, " if wide else "no matrix of numbers, but "
-    found = format_entries({name: entries[name] for name in wide or entries}) or "nothing"
+    found = _listed({name: entries[name].shape for name in wide or entries}) or "nothing"
     raise TableError(f"{path.name} contains {problem}{found}. Name the one with one row per sample X.")
 
 
-def format_entries(entries: dict[str, Entry]) -> str:
+def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Names and shapes of the first arrays, for a message.
 
     Examples
     --------
-    >>> format_entries({"X": entry_of((20, 4), np.dtype("f8")), "y": entry_of((20,), np.dtype("i8"))})
+    >>> _listed({"X": (20, 4), "y": (20,)})
     "'X' (20 x 4), 'y' (20)"
     """
-    first = itertools.islice(entries.items(), MAX_SHOWN)
-    return ", ".join(f"{name!r} ({' x '.join(map(str, entry.shape))})" for name, entry in first)
+    first = itertools.islice(shapes.items(), MAX_SHOWN)
+    return ", ".join(f"{name!r} ({' x '.join(map(str, shape))})" for name, shape in first)
 
 
 def find_name(names: Iterable[str], common: Sequence[str]) -> str | None:
@@ -138,44 +169,38 @@ def find_name(names: Iterable[str], common: Sequence[str]) -> str | None:
     return next((lower[name] for name in common if name in lower), None)
 
 
-def dropped_note(names: Sequence[str]) -> tuple[str, ...]:
-    """A note on dropped arrays, if any."""
-    return (f"Dropped arrays that are not columns of the table: {', '.join(names)}.",) if names else ()
+def _dropped(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
+    """A note on unused arrays, if any."""
+    dropped = [name for name in names if name not in set(used)]
+    return (f"Dropped arrays that are not columns of the table: {', '.join(dropped)}.",) if dropped else ()
 
 
-def as_matrix(path: Path, shape: tuple[int, ...], X: Any, is_transposed: bool = False) -> Any:
+def _as_matrix(path: Path, X: Any) -> Any:
     """Samples as float64, float32 or uint8, dense or CSR."""
-    with readable(path, "a table"):
-        if tuple(X.shape) != tuple(shape):
-            raise ValueError(f"its matrix has shape {X.shape} instead of {shape}")
-        if scipy.sparse.issparse(X):
-            if hasattr(X, "check_format"):  # detect indices that are out of bounds
-                X.check_format(full_check=True)
-            X = scipy.sparse.csr_array(X)
-        if X.dtype.kind not in "biuf":
-            raise TableError(f"{path.name} has values of type {X.dtype}, but a matrix must have real numbers.")
-        if min(X.shape) == 0:
-            raise TableError(f"{path.name} has an empty matrix of shape {X.shape}.")
-        if X.dtype.kind == "b":
-            X = X.astype(np.uint8)
-        elif X.dtype.kind == "f" and X.dtype.itemsize <= 4:
-            X = X.astype(np.float32)
-        elif X.dtype != np.uint8:
-            X = X.astype(np.float64)
-        if is_transposed:
-            X = X.T
-        return scipy.sparse.csr_array(X) if scipy.sparse.issparse(X) else np.ascontiguousarray(X)
+    if scipy.sparse.issparse(X):
+        if hasattr(X, "check_format"):  # detect indices that are out of bounds
+            X.check_format(full_check=True)
+        X = scipy.sparse.csr_array(X)
+    if X.dtype.kind not in "biuf":
+        raise TableError(f"{path.name} has values of type {X.dtype}, but a matrix must have real numbers.")
+    if min(X.shape) == 0:
+        raise TableError(f"{path.name} has an empty matrix of shape {X.shape}.")
+    if X.dtype.kind == "b":
+        X = X.astype(np.uint8)
+    elif X.dtype.kind == "f" and X.dtype.itemsize <= 4:
+        X = X.astype(np.float32)
+    elif X.dtype != np.uint8:
+        X = X.astype(np.float64)
+    return X if scipy.sparse.issparse(X) else np.ascontiguousarray(X)
 
 
-def as_columns(path: Path, arrays: dict[str, np.ndarray], label: str | None) -> dict[str, Any]:
+def as_columns(arrays: dict[str, np.ndarray], label: str | None) -> dict[str, Any]:
     """Convert arrays with one entry per row to columns; drop other arrays."""
-    columns = {}
-    with readable(path, "a table"):
-        for name, values in arrays.items():
-            column = _column(values.ravel(), name == label)
-            if column is not None:
-                column.validate(full=True)  # text may be invalid Unicode
-                columns[name] = column
+    columns: dict[str, Any] = {}
+    for name, values in arrays.items():
+        if (column := _column(values.ravel(), name == label)) is not None:
+            column.validate(full=True)  # text may be invalid Unicode
+            columns[name] = column
     return columns
 
 

@@ -7,8 +7,8 @@ import io
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ldsu._utils.memory import require_memory
 from ldsu._utils.stages import announce
 from ldsu.tables.formats.decoding import SAMPLE_CHARACTERS, TEXT_FACTOR
 from ldsu.tables.formats.limits import named, stripped
-from ldsu.tables.table import Table, TableError, count, import_extra, readable
+from ldsu.tables.table import Table, TableError, count, import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,26 +48,44 @@ MIN_NUMBERED = 3
 # Sentinel after the last line for `csv`: if a quote is not closed, it becomes part of a value.
 END = "\x1e the end \x1e"
 
+Record = tuple[int, list[str]]
+Records = Callable[[], Iterator[Record]]
+
 
 def read_separated(path: Path, data: bytes, notes: list[str], separator: str | None = None) -> Table:
     """Read separated text: all columns as text, null if empty."""
+    limit = csv.field_size_limit(sys.maxsize)  # it is global, so it is restored
+    try:
+        return _read_separated(path, data, notes, separator)
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _read_separated(path: Path, data: bytes, notes: list[str], separator: str | None) -> Table:
     declared = SEPARATOR_LINE.match(data)
     if declared and separator is None:
         separator = declared[1].decode()
         data = b"\n" + data[declared.end() :]  # an empty line in its place keeps the line numbers
     n_skipped = 1 if declared else 0
     sample = _sample(path, data)
-    _require_memory(path, data, sample)
+    n_columns = 1 + max(line.count(sign) for line in sample[:2] for sign in SEPARATORS)
+    if n_columns > WIDE:
+        require_memory(
+            TEXT_FACTOR * len(data) + COLUMN_BYTES * n_columns,
+            f"Reading {path.name} with its {n_columns:,} columns",
+            "Use fewer columns, or a machine with more memory; if the columns are samples, transpose the table.",
+        )
     separator = separator or _separator(path, sample)
     names, n_header_lines, n_header_bytes = _header(path, data, separator, notes, n_skipped)
     if not SOMETHING.search(data, n_header_bytes):
         raise TableError(f"{path.name} has a header, but no rows. Use a file with one row per sample.")
+    records = partial(_records, path, data, separator, len(names), n_header_lines)
     lines: Sequence[int] | None
     if len(names) > max(WIDE, data.count(b"\n")):
-        frame, lines, values = _parse_wide(path, data, separator, names, n_header_lines)
+        frame, lines, values = _parse_wide(records(), names)
     else:
-        frame = _parse(path, data, n_header_bytes, separator, names)
-        lines = _lines(path, data, separator, n_header_lines, frame.num_rows, len(names))
+        frame = _parse(data, n_header_bytes, separator, names, records)
+        lines = _lines(data, n_header_lines, frame.num_rows, records)
         frame = _cleaned(frame, data)
         values = frame.columns
     decimal = _decimal(values, data) if separator in DECIMAL_COMMA else "."
@@ -92,17 +110,6 @@ def _sample(path: Path, data: bytes) -> list[str]:
     return lines
 
 
-def _require_memory(path: Path, data: bytes, sample: Sequence[str]) -> None:
-    """Raise an error if the text and the columns, which need more memory than their text, do not fit into memory."""
-    n_columns = 1 + max(line.count(separator) for line in sample[:2] for separator in SEPARATORS)
-    if n_columns > WIDE:
-        require_memory(
-            TEXT_FACTOR * len(data) + COLUMN_BYTES * n_columns,
-            f"Reading {path.name} with its {n_columns:,} columns",
-            "Use fewer columns, or a machine with more memory; if the columns are samples, transpose the table.",
-        )
-
-
 def _too_long(path: Path, line: int) -> str:
     return f"{path.name}, line {line} is longer than {MAX_LINE >> 20} MiB. Use a file with one line per sample."
 
@@ -111,8 +118,7 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
     """The separator with which the first lines have as many values as the header, and most values are numbers."""
     best, best_score = None, (0.0, 0.0, 0)
     for separator in SEPARATORS:
-        with _long_values():
-            records = [record for record in csv.reader(sample, delimiter=separator) if record]
+        records = [record for record in csv.reader(sample, delimiter=separator) if record]
         # The last record may be truncated within quotes.
         header, *body = records[:-1] if len(records) > 2 else records or [[]]
         if len(header) < 2:
@@ -134,16 +140,6 @@ def _separator(path: Path, sample: Sequence[str]) -> str:
     return ","
 
 
-@contextmanager
-def _long_values() -> Iterator[None]:
-    """Remove the limit of `csv` on the length of a value; it is global, so it is restored."""
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
-
-
 def _header(path: Path, data: bytes, separator: str, notes: list[str], n_skipped: int) -> tuple[list[str], int, int]:
     """Column names, and the number of header lines and bytes; if the first line is data, only skipped lines count."""
     n_bytes = 0
@@ -154,9 +150,8 @@ def _header(path: Path, data: bytes, separator: str, notes: list[str], n_skipped
             n_bytes += len(line.encode())
             yield line
 
-    with _long_values(), readable(path, "separated text", "Fix its first line."):
-        reader = csv.reader(counted(), delimiter=separator)
-        cells = next((record for record in reader if record), [])
+    reader = csv.reader(counted(), delimiter=separator)
+    cells = next((record for record in reader if record), [])
     names = [cell.strip() for cell in cells]
     if not any(names):
         raise TableError(f"{path.name} has no header. Use a file whose first line names the columns.")
@@ -184,15 +179,15 @@ def _is_data(names: Sequence[str]) -> bool:
     return len(names) < MIN_NUMBERED or list(names) not in counts
 
 
-def _parse(path: Path, data: bytes, start: int, separator: str, names: Sequence[str]) -> pa.Table:
+def _parse(data: bytes, start: int, separator: str, names: Sequence[str], records: Records) -> pa.Table:
     """All columns as strings, from byte `start`; an error names the invalid line."""
     try:
         return _parse_blocks(data, start, separator, names, BLOCK)
     except import_extra("pyarrow").ArrowInvalid:
-        _raise_invalid_record(path, data, separator, len(names))
+        for _ in records():  # raises an error at an invalid record
+            pass
     # All records are valid: one is longer than a block.
-    with readable(path, "separated text"):
-        return _parse_blocks(data, start, separator, names, MAX_LINE)
+    return _parse_blocks(data, start, separator, names, MAX_LINE)
 
 
 def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str], block: int) -> pa.Table:
@@ -220,73 +215,52 @@ def _parse_blocks(data: bytes, start: int, separator: str, names: Sequence[str],
     )
 
 
-def _records(path: Path, data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """First line and values of each record (slow); an empty line is a record without values."""
+def _records(path: Path, data: bytes, separator: str, n_columns: int, n_header_lines: int) -> Iterator[Record]:
+    """First line and values of each record after the header (slow); an invalid record raises an error."""
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
     reader = csv.reader(itertools.chain(text, [END]), delimiter=separator)
     line = 1
-    with _long_values(), readable(path, "separated text"):
-        for values in reader:
-            if values == [END]:
-                return
-            if values and values[-1].endswith(END):
-                raise TableError(f"{path.name}, line {line}: a quotation mark is not closed. Close it, or delete it.")
-            yield line, values
-            line = reader.line_num + 1
-
-
-def _raise_invalid_record(path: Path, data: bytes, separator: str, n_columns: int) -> None:
-    """Raise an error that names the first record with too many or too few values, or that is too long."""
-    for line, values in _records(path, data, separator):
-        if values or n_columns == 1:
-            _require_length(path, line, values, separator, n_columns)
+    for values in reader:
+        if values == [END]:
+            return
+        if values and values[-1].endswith(END):
+            raise TableError(f"{path.name}, line {line}: a quotation mark is not closed. Close it, or delete it.")
+        if values and len(values) != n_columns:
+            raise TableError(
+                f"{path.name}, line {line} has {count(len(values), 'value')}, but the first line has {n_columns:,} "
+                f"(the separator is {SEPARATOR_NAMES[separator]}). Fix it, or quote values that contain a separator."
+            )
         if sum(map(len, values)) > MAX_LINE:
             raise TableError(_too_long(path, line))
+        # In a file with one column an empty line is a missing value.
+        if line > n_header_lines and (values or n_columns == 1):
+            yield line, values
+        line = reader.line_num + 1
 
 
-def _require_length(path: Path, line: int, values: Sequence[str], separator: str, n_columns: int) -> None:
-    if len(values) != n_columns:
-        raise TableError(
-            f"{path.name}, line {line} has {count(len(values), 'value')}, but the first line has {n_columns:,} (the "
-            f"separator is {SEPARATOR_NAMES[separator]}). Fix it, or quote values that contain a separator."
-        )
-
-
-def _parse_wide(
-    path: Path, data: bytes, separator: str, names: Sequence[str], n_header_lines: int
-) -> tuple[pa.Table, list[int], list[pa.Array]]:
+def _parse_wide(records: Iterator[Record], names: Sequence[str]) -> tuple[pa.Table, list[int], list[pa.Array]]:
     """Very many columns, as slices of shared arrays; the line of each row; and these arrays."""
     pa = import_extra("pyarrow")
-    records = ((line, values) for line, values in _records(path, data, separator) if values and line > n_header_lines)
-    n_rows = max(WIDE_ROWS, WIDE_VALUES // len(names))
     lines: list[int] = []
-    arrays = []
-    while block := list(itertools.islice(records, n_rows)):
-        for line, values in block:
-            _require_length(path, line, values, separator, len(names))
-            lines.append(line)
+    parts = []
+    while block := list(itertools.islice(records, max(WIDE_ROWS, WIDE_VALUES // len(names)))):
+        lines += [line for line, _ in block]
         announce(f"{len(lines):,} rows of {len(names):,} columns")
-        rows = [values for _, values in block]
-        arrays.append(stripped(pa.array(list(itertools.chain.from_iterable(zip(*rows, strict=True))), pa.string())))
-    heights = [len(array) // len(names) for array in arrays]
-    parts = list(zip(arrays, heights, strict=True))
+        by_column = itertools.chain.from_iterable(zip(*(values for _, values in block), strict=True))
+        parts.append((stripped(pa.array(list(by_column), pa.string())), len(block)))
     columns = [
         pa.chunked_array([array.slice(place * height, height) for array, height in parts])
         for place in range(len(names))
     ]
-    return pa.Table.from_arrays(columns, names=names), lines, arrays
+    return pa.Table.from_arrays(columns, names=names), lines, [array for array, _ in parts]
 
 
-def _lines(
-    path: Path, data: bytes, separator: str, n_header_lines: int, n_rows: int, n_columns: int
-) -> Sequence[int] | None:
+def _lines(data: bytes, n_header_lines: int, n_rows: int, records: Records) -> Sequence[int] | None:
     """Line of each row; counted one by one only if there are empty lines or line ends within quotes."""
     n_lines = data.count(b"\n") + (not data.endswith(b"\n"))
     if n_lines == n_header_lines + n_rows and data.count(b'"') % 2 == 0:
         return range(n_header_lines + 1, n_lines + 1)
-    starts = [
-        line for line, values in _records(path, data, separator) if line > n_header_lines and (values or n_columns == 1)
-    ]
+    starts = [line for line, _ in records()]
     return starts if len(starts) == n_rows else None
 
 
