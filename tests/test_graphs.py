@@ -9,8 +9,8 @@ from ldsu.graphs import (
     clique_grams,
     clique_grams_kernel,
     clique_laplacian,
+    clique_scatter,
     graph_laplacian,
-    local_discriminant_graph,
     mean_clique_scatter,
     neighbor_weights,
 )
@@ -67,7 +67,7 @@ def test_clique_laplacian_is_its_formula(blobs, k, theta, space):
     ours = clique_grams(X, members) if space == "input" else clique_grams_kernel(K, members)
     np.testing.assert_allclose(ours, grams, atol=1e-10)
     assert mean_clique_scatter(ours) == pytest.approx(ref.mean_clique_scatter(grams), abs=1e-12)
-    L = clique_laplacian(ours, members, theta).toarray()
+    L = clique_laplacian(members, ours, theta)[0].toarray()
     np.testing.assert_allclose(L, expected, atol=1e-9 * max(1, np.abs(expected).max()))
     np.testing.assert_allclose(L, L.T, atol=1e-9 / theta)
     np.testing.assert_allclose(L @ np.ones(len(X)), 0, atol=1e-9 / theta)
@@ -83,8 +83,8 @@ def test_clique_laplacian_of_sparse_samples_is_that_of_dense_ones(blobs):
 def test_relative_units_make_the_graph_independent_of_the_unit_of_the_data(blobs):
     X, _ = blobs
     for K_of in (lambda X: None, lambda X: X @ X.T):
-        L, theta = local_discriminant_graph(X, K_of(X), clique_size=4, theta=0.1, relative=True)
-        L10, theta10 = local_discriminant_graph(10 * X, K_of(10 * X), clique_size=4, theta=0.1, relative=True)
+        L, theta = clique_laplacian(*clique_scatter(X, K_of(X), 4), theta=0.1, relative=True)
+        L10, theta10 = clique_laplacian(*clique_scatter(10 * X, K_of(10 * X), 4), theta=0.1, relative=True)
         np.testing.assert_allclose(L10.toarray(), L.toarray(), atol=1e-10)
         assert theta10 == pytest.approx(100 * theta)
         assert L.diagonal().mean() == pytest.approx(1)
@@ -93,8 +93,8 @@ def test_relative_units_make_the_graph_independent_of_the_unit_of_the_data(blobs
 def test_linear_kernel_cliques_are_input_cliques(blobs):
     X, _ = blobs
     X = X - X.mean(axis=0)
-    in_input, _ = local_discriminant_graph(X, None, clique_size=4, theta=0.1, relative=False)
-    in_kernel, _ = local_discriminant_graph(X, X @ X.T, clique_size=4, theta=0.1, relative=False)
+    in_input, _ = clique_laplacian(*clique_scatter(X, None, 4), theta=0.1)
+    in_kernel, _ = clique_laplacian(*clique_scatter(X, X @ X.T, 4), theta=0.1)
     np.testing.assert_allclose(in_input.toarray(), in_kernel.toarray(), atol=1e-8)
 
 
@@ -113,4 +113,4 @@ def test_neighbor_graph_is_its_formula(blobs):
 def test_clique_ridge_too_small_for_floating_point_is_an_error():
     members = np.array([[0, 1], [1, 0]])
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="theta = 1e-320 is too small"):
-        clique_laplacian(np.zeros((2, 2, 2)), members, 1e-320)
+        clique_laplacian(members, np.zeros((2, 2, 2)), 1e-320)

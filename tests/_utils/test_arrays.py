@@ -208,7 +208,7 @@ class TestOperations:
     def test_sparse_matrices_multiply_alike(self):
         A = scipy.sparse.random_array((30, 30), density=0.1, random_state=np.random.default_rng(0), format="csr")
         B = np.random.default_rng(1).standard_normal((30, 5))
-        product = self.arrays.put_sparse(A) @ self.arrays.put(B)
+        product = self.arrays.put(A) @ self.arrays.put(B)
         np.testing.assert_allclose(self.arrays.get(product), A @ B, atol=1e-14)
 
     def test_eigenpairs_are_read_from_the_lower_triangle(self):

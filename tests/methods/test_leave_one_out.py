@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
 from ldsu import LDSU, LDSUClassifier
-from ldsu.graphs import local_discriminant_graph
+from ldsu.graphs import clique_laplacian, clique_scatter
 from ldsu.kernels import Kernel
 from ldsu.methods._leave_one_out import accuracy, choose, leave_one_out, log_likelihoods
 from ldsu.methods.ldsu import CANDIDATE_STRENGTHS, CANDIDATES
@@ -92,7 +92,7 @@ def test_labelled_kernel_is_the_filtered_kernel_among_the_labelled_points():
     X, _ = load_digits(return_X_y=True)
     X = X[:60]
     K = np.exp(-1e-3 * ((X[:, None] - X) ** 2).sum(axis=2))
-    L, _ = local_discriminant_graph(X, None, clique_size=3, theta=0.1, relative=True)
+    L, _ = clique_laplacian(*clique_scatter(X, None, 3), theta=0.1, relative=True)
     labelled = np.array([3, 10, 40])
     expected = np.linalg.inv(np.linalg.inv(K) + 10 * L.toarray())[np.ix_(labelled, labelled)]
     problem, kernel, settings = Problem(X), Kernel("rbf", 1e-3), Settings(clique_size=3, theta=0.1)

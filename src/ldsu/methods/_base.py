@@ -139,7 +139,13 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _fit(self, X: Any, y: Any, **reused: Any) -> Self:
         X, codes = self._validate(X, y)
-        self._require_memory(X, codes)
+        n, needed = X.shape[0], self._needed_memory(X, codes)
+        fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
+        require_memory(
+            needed,
+            f"{type(self).__name__} for {n} samples",
+            f"Fit on a subset of at most {fits} rows that contains the labelled rows, then transform all rows.",
+        )
         stages = Stages(type(self).__name__, self.verbose)
         problem = self._problem(X, stages, **reused)
         with stages("bandwidth"):
@@ -238,16 +244,6 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _needed_memory(self, X: Any, codes: np.ndarray) -> int:
         """Peak memory of `fit` in bytes, without X."""
         return self._memory(X, codes) + samples_memory(X, self.kernel)
-
-    def _require_memory(self, X: Any, codes: np.ndarray) -> None:
-        n = X.shape[0]
-        needed = self._needed_memory(X, codes)
-        fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
-        require_memory(
-            needed,
-            f"{type(self).__name__} for {n} samples",
-            f"Fit on a subset of at most {fits} rows that contains the labelled rows, then transform all rows.",
-        )
 
     @property
     def _n_features_out(self) -> int:
