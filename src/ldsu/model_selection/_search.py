@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-import traceback
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
@@ -20,7 +20,6 @@ from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
 from sklearn.model_selection._validation import (
     _fit_and_score,
     _insert_error_scores,
-    _score,
     _warn_or_raise_about_fit_failures,
 )
 from sklearn.utils import get_tags, indexable
@@ -33,12 +32,12 @@ from ldsu._utils.memory import available_memory, require_memory
 from ldsu._utils.parameters import parameters
 from ldsu._utils.stages import Stages, sharing_order
 from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
-from ldsu.kernels import FLOATS, Kernel, check_magnitude, dense, samples_memory, validate_data
+from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import graph_weight_error, resolve_strength
 from ldsu.model_selection._scoring import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
-from ldsu.solvers import Problem, Settings, graph_key, rounded_product, smooth_features, truncated_directions
+from ldsu.solvers import Problem, graph_key, rounded_product, smooth_features, truncated_directions
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
 DEFAULT_GRID: dict[str, list[Any]] = {"features__strength": [1.0, 10.0, 100.0, 1000.0], "features__clique_size": [3, 5]}
@@ -58,7 +57,7 @@ class LinearScores:
     intercept: np.ndarray
 
     def decision_function(self, Z: np.ndarray) -> np.ndarray:
-        """The scores, a column a class (one in all for two classes)."""
+        """The scores, one column per class (a single one for two classes)."""
         return Z @ self.coefficients + self.intercept
 
 
@@ -138,9 +137,11 @@ class Fold:
     stages: Stages
 
     @cached_property
-    def y_test(self) -> Any:
-        """Labels of the test rows."""
-        return _safe_split(LDSU(), self.X, self.y, self.test)[1]
+    def positions(self) -> np.ndarray:
+        """Stand for all samples: those of the test rows are the rows of `FoldFeatures.test`."""
+        positions = np.zeros(_num_samples(self.X), dtype=np.int64)
+        positions[self.test] = np.arange(positions[self.test].size)
+        return positions
 
     @cached_property
     def _training(self) -> tuple[Problem, np.ndarray, np.ndarray]:
@@ -163,14 +164,21 @@ class Fold:
         problem, codes, classes = self._training
         n = problem.n
         settings = ldsu._settings(n)
-        if classes.size < 2 or graph_weight_error(ldsu.lam, ldsu.strength):
+        if classes.size < 2 or graph_weight_error(ldsu.lam, ldsu.strength) or not uses_exact_solver(ldsu, problem.X):
             return None  # an ordinary fit raises the error
-        if not uses_exact_solver(ldsu, problem.X):
-            return None
         ldsu._clip_parameter(ldsu.clique_size, n, "clique_size")
         kernel = ldsu._resolve_kernel(problem, ldsu.gamma_scale)
         if settings.filter == "truncate":
-            Z = self._truncated(problem, codes, kernel, settings)
+
+            def every_component() -> np.ndarray:
+                _, directions = truncated_directions(problem, codes, kernel, replace(settings, n_components=None))
+                with problem.stages("features"):
+                    coefficients = fix_signs(problem.basis(kernel).coefficients(directions))
+                    rows = (problem.kernel_matrix(kernel), problem.new_kernel_values(kernel))
+                    return np.vstack([values @ coefficients for values in rows])
+
+            Z = problem.once("truncated", (graph_key(kernel, settings), settings.lam), every_component)
+            Z = Z[:, : resolve_n_components(settings.n_components, problem.basis(kernel).rank)]
         else:
             features = smooth_features(problem, codes, kernel, settings)
             if features is None:
@@ -180,19 +188,17 @@ class Fold:
         scaler = BlockScaler().fit(Z[:n])
         return FoldFeatures(scaler.transform(Z[:n]), scaler.transform(Z[n:]), codes, classes)
 
-    @staticmethod
-    def _truncated(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
-        """Features with the paper's filter: the first of all components, which are computed once."""
-
-        def every_component() -> np.ndarray:
-            _, directions = truncated_directions(problem, codes, kernel, replace(settings, n_components=None))
-            with problem.stages("features"):
-                coefficients = fix_signs(problem.basis(kernel).coefficients(directions))
-                rows = (problem.kernel_matrix(kernel), problem.new_kernel_values(kernel))
-                return np.vstack([values @ coefficients for values in rows])
-
-        Z = problem.once("truncated", (graph_key(kernel, settings), settings.lam), every_component)
-        return Z[:, : resolve_n_components(settings.n_components, problem.basis(kernel).rank)]
+    def classifier(self, model: LDSUClassifier) -> FoldClassifier | None:
+        """A model that reads shared features at `positions`; None if they are inaccurate, or cannot be computed."""
+        try:
+            features = self.features(model.features)
+        except Exception:  # an ordinary fit reports it
+            return None
+        if features is None:
+            return None
+        classifier = FoldClassifier(classifier=model.classifier, standardize_scores=model.standardize_scores)
+        classifier.shared = features
+        return classifier
 
 
 def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
@@ -207,24 +213,26 @@ def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
 
 
 class FoldClassifier(LDSUClassifier):
-    """The part of an `LDSUClassifier` behind the features: its rows are scaled features."""
+    """The part of an `LDSUClassifier` behind the features: a sample is its position among the features of a fold."""
 
-    def fit_scores(self, features: FoldFeatures) -> Self:
-        """Fit classifier and standardization."""
-        self.classes_ = features.classes
+    shared: FoldFeatures
+
+    def fit(self, X: Any, y: Any, *, problem: Problem | None = None) -> Self:
+        """Fit classifier and standardization to the shared features of the training rows."""
+        codes, self.classes_ = self.shared.codes, self.shared.classes
         if plain_ridge(self.classifier):
-            self.classifier_: Any = features.ridge.solve(self.classifier.alpha)
+            self.classifier_: Any = self.shared.ridge.solve(self.classifier.alpha)
         else:
-            self.classifier_ = LabelledOnly(self.classifier).fit(features.train, features.codes)
+            self.classifier_ = LabelledOnly(self.classifier).fit(self.shared.train, codes)
         self._lengths = np.zeros(1)  # isolated rows are not needed
-        raw = self._raw_scores(features.train)
-        unlabelled = features.codes < 0
-        power = self._power(class_counts(features.codes), int(unlabelled.sum()))
+        unlabelled = codes < 0
+        power = self._power(class_counts(codes), int(unlabelled.sum()))
+        raw = self._raw_scores(self.shared.train)
         self.score_center_, self.score_scale_ = self._standardization(raw[unlabelled], power)
         return self
 
     def _scaled_features(self, X: Any) -> Any:
-        return X
+        return self.shared.test[X]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy over the labelled rows, without scikit-learn's checks, which take longer than all the rest."""
@@ -434,50 +442,83 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if isinstance(cv, Integral):  # scikit-learn's folds would treat unlabelled rows as a class
             cv = FewLabelKFold(int(cv))
         folds = list(check_cv(cv, y, classifier=True).split(X, y))
+        self.n_splits_ = len(folds)
         stages = Stages(type(self).__name__)
-        out = [dict[str, Any]() for _ in range(len(settings) * len(folds))]
-        self._print(f"{len(settings)} settings ({self.n_shared_} with shared computation), {len(folds)} folds")
-
-        def ordinary(i: int, fold: int) -> dict[str, Any]:
-            return _fit_and_score(
-                clone(estimator),
-                X,
-                y,
-                scorer=scorer,
-                train=folds[fold][0],
-                test=folds[fold][1],
-                verbose=0,
-                parameters=settings[i],
-                fit_params=None,
-                score_params=None,
-                return_times=True,
-                error_score=self.error_score,
-            )
-
-        steps = self._steps(X, y, folds, models, shared, scorer, stages)
-        for i, fold, result in self._with_progress(steps, len(out)):
-            out[i * len(folds) + fold] = ordinary(i, fold) if result is None else result
+        out = self._evaluate(X, y, folds, models, shared, scorer, stages)
+        self.timings_ = stages.seconds
         _warn_or_raise_about_fit_failures(out, self.error_score)
         if callable(scoring):
             _insert_error_scores(out, self.error_score)
-        self.timings_ = stages.seconds
         self.cv_results_ = table._format_results(settings, len(folds), out)
-        self.n_splits_ = len(folds)
         self.multimetric_ = isinstance(out[0]["test_scores"], dict)
         self.scorer_ = scorer._scorers if isinstance(scorer, _MultimetricScorer) else scorer
         if callable(scoring) and self.multimetric_:
             table._check_refit_for_multimetric(out[0]["test_scores"])
             metric = self.refit
-        self._choose(table, metric)
+        if self.refit or not self.multimetric_:
+            self.best_index_ = table._select_best_index(self.refit, metric, self.cv_results_)
+            self.best_params_ = settings[self.best_index_]
+            if not callable(self.refit):
+                self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
         if self.refit:
             self._print("refitting the best setting to all rows")
             start = time.perf_counter()
-            self.best_estimator_ = clone(estimator).set_params(**clone(self.best_params_, safe=False)).fit(X, y)
+            self.best_estimator_ = clone(models[self.best_index_]).fit(X, y)
             self.refit_time_ = time.perf_counter() - start
             for name in ("classes_", "n_features_in_", "feature_names_in_"):
                 if hasattr(self.best_estimator_, name):
                     setattr(self, name, getattr(self.best_estimator_, name))
         return self
+
+    def _evaluate(
+        self,
+        X: Any,
+        y: Any,
+        folds: list[tuple[np.ndarray, np.ndarray]],
+        models: list[Any],
+        shared: list[bool],
+        scorer: Any,
+        stages: Stages,
+    ) -> list[dict[str, Any]]:
+        """Results of scikit-learn's `_fit_and_score` for every setting and fold, fold by fold to hold one at a time."""
+        together = [i for i, share in enumerate(shared) if share]
+        order = [together[i] for i in sharing_order([feature_key(models[i].features) for i in together])]
+        order += [i for i, share in enumerate(shared) if not share]
+        out = [dict[str, Any]() for _ in range(len(models) * len(folds))]
+        self._print(f"{len(models)} settings ({len(together)} with shared computation), {len(folds)} folds")
+        started = reported = time.perf_counter()
+        for k, (train, test) in enumerate(folds):
+            fold: Fold | None = None
+            for done, i in enumerate(order, start=k * len(order)):
+                start = time.perf_counter()
+                if start - reported > SECONDS_BETWEEN_LINES:
+                    reported, elapsed = start, start - started
+                    left = elapsed * (len(out) - done) / max(done, 1)
+                    self._print(f"{done} of {len(out)} scores, {elapsed:.0f} s, about {left:.0f} s left")
+                if fold is not None and not (shared[i] and fold.kernel == models[i].features.kernel):
+                    fold = None  # free its memory
+                if fold is None and shared[i]:
+                    fold = Fold(X, y, train, test, models[i].features.kernel, stages)
+                model = fold and fold.classifier(models[i])
+                seconds = time.perf_counter() - start
+                with stages("classify and score") if model else nullcontext():
+                    result = _fit_and_score(
+                        model or clone(models[i]),
+                        fold.positions if fold and model else X,
+                        y,
+                        scorer=scorer,
+                        train=train,
+                        test=test,
+                        verbose=0,
+                        parameters=None,
+                        fit_params=None,
+                        score_params=None,
+                        return_times=True,
+                        error_score=self.error_score,
+                    )
+                result["fit_time"] += seconds
+                out[i * len(folds) + k] = result
+        return out
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict labels for X (q, d) with the best setting."""
@@ -499,72 +540,6 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
         score = scorer(best, X, y)
         return float(score[self.refit] if self.multimetric_ and not isinstance(self.scorer_, dict) else score)
-
-    def _steps(
-        self,
-        X: Any,
-        y: Any,
-        folds: list[tuple[np.ndarray, np.ndarray]],
-        models: list[Any],
-        shared: list[bool],
-        scorer: Any,
-        stages: Stages,
-    ) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-        """Setting, fold and result; None for a result that an ordinary fit must give."""
-        together = [i for i, share in enumerate(shared) if share]
-        order = [together[i] for i in sharing_order([feature_key(models[i].features) for i in together])]
-        alone = [i for i, share in enumerate(shared) if not share]
-        for fold, (train, test) in enumerate(folds):
-            rows: Fold | None = None
-            for i in order:
-                kernel = models[i].features.kernel
-                if rows is None or rows.kernel != kernel:
-                    rows = None  # free its memory
-                    rows = Fold(X, y, train, test, kernel, stages)
-                yield i, fold, self._shared_result(rows, models[i], scorer)
-            rows = None
-            for i in alone:
-                yield i, fold, None
-
-    def _shared_result(self, fold: Fold, model: LDSUClassifier, scorer: Any) -> dict[str, Any] | None:
-        """What an ordinary fit and its score give, from shared features."""
-        start = time.perf_counter()
-        try:
-            features = fold.features(model.features)
-            if features is None:
-                return None
-            with fold.stages("classify"):
-                fitted = FoldClassifier(
-                    classifier=model.classifier, standardize_scores=model.standardize_scores
-                ).fit_scores(features)
-        except Exception:
-            if self.error_score == "raise":
-                raise
-            scores = self.error_score
-            if isinstance(scorer, _MultimetricScorer):
-                scores = dict.fromkeys(scorer._scorers, self.error_score)
-            return {
-                "test_scores": scores,
-                "fit_error": traceback.format_exc(),
-                "fit_time": time.perf_counter() - start,
-                "score_time": 0.0,
-            }
-        fitted_at = time.perf_counter()
-        with fold.stages("score"):
-            scores = _score(fitted, features.test, fold.y_test, scorer, None, self.error_score)
-        return {
-            "test_scores": scores,
-            "fit_error": None,
-            "fit_time": fitted_at - start,
-            "score_time": time.perf_counter() - fitted_at,
-        }
-
-    def _choose(self, table: GridSearchCV, metric: Any) -> None:
-        if self.refit or not self.multimetric_:
-            self.best_index_ = table._select_best_index(self.refit, metric, self.cv_results_)
-            self.best_params_ = self.cv_results_["params"][self.best_index_]
-            if not callable(self.refit):
-                self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
 
     def _estimator(self) -> Any:
         """The estimator with defaults for None."""
@@ -595,17 +570,6 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             f"LDSUSearch for {n} samples",
             f"Search on a subset of at most {fits} rows that contains the labelled rows.",
         )
-
-    def _with_progress(self, steps: Iterator[Any], total: int) -> Iterator[Any]:
-        """Yield the steps and print progress every few seconds."""
-        start = last_report = time.perf_counter()
-        for done, step in enumerate(steps):
-            now = time.perf_counter()
-            if self.verbose and now - last_report > SECONDS_BETWEEN_LINES:
-                last_report = now
-                left = (now - start) * (total - done) / max(done, 1)
-                self._print(f"{done} of {total} scores, {now - start:.0f} s, about {left:.0f} s left")
-            yield step
 
     def _print(self, text: str) -> None:
         if self.verbose:
