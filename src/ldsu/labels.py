@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
 UNLABELLED = -1
 
 
-def unlabelled_mask(y: Any) -> np.ndarray:
+def unlabelled_mask(y: ArrayLike) -> NDArray[np.bool_]:
     """Return a mask of the unlabelled entries of `y`.
 
     Unlabelled are the number -1 (scikit-learn's convention), the missing values `None`, `NaN` and `pandas.NA`, empty or
@@ -41,7 +42,7 @@ def unlabelled_mask(y: Any) -> np.ndarray:
     return np.fromiter((_is_missing(value) for value in y), dtype=bool, count=y.shape[0])
 
 
-def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+def encode_labels(y: ArrayLike | None, n_samples: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Encode labels such that ``y = classes[codes]``, with code -1 for unlabelled entries.
 
     Parameters

@@ -9,12 +9,14 @@ from textwrap import dedent
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import available_memory, require_memory
 from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
+from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.stages import Stages
 from ldsu.kernels import (
     FLOATS,
@@ -103,7 +105,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Learn the features.
 
         Parameters
@@ -119,7 +121,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         return self._fit(X, y)
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute the features of new samples.
 
         Parameters
@@ -132,10 +134,9 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         features : ndarray of shape (q, r)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        check_magnitude(X, also_small=False)
-        features: np.ndarray = self.feature_map_(dense(X) if self.kernel == "precomputed" else X)
-        return features
+        samples = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        check_magnitude(samples, also_small=False)
+        return self.feature_map_(dense(samples) if self.kernel == "precomputed" else samples)
 
     def _fit(self, X: Any, y: Any, **reused: Any) -> Self:
         X, codes = self._validate(X, y)

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Annotated, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import get_scorer_names
@@ -30,6 +31,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import available_memory, require_memory
 from ldsu._utils.parameters import parameters
+from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.stages import Stages, sharing_order
 from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
 from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
@@ -393,7 +395,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike) -> Self:
         """Score every setting on every fold, and fit the best to all rows.
 
         Parameters
@@ -520,21 +522,21 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 out[i * len(folds) + k] = result
         return out
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Predict labels for X (q, d) with the best setting."""
         return self._best().predict(X)
 
     @available_if(_delegates("decision_function"))
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: MatrixLike) -> NDArray[Any]:
         """Compute scores for X (q, d) with the best setting."""
         return self._best().decision_function(X)
 
     @available_if(_delegates("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: MatrixLike) -> NDArray[Any]:
         """Predict class probabilities for X (q, d) with the best setting."""
         return self._best().predict_proba(X)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: MatrixLike, y: ArrayLike) -> float:
         """Score the best setting on X (q, d) and y (q,) with the scorer of the search."""
         best = self._best()
         scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
