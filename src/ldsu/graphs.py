@@ -22,15 +22,7 @@ CLIQUES_AT_ONCE = 2**13
 def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
     """Laplacian of the graph that joins labelled points of one class: ``m_t I - 1 1^T`` per class t, zero elsewhere.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n,)
-        Class numbers, -1 where unlabelled.
-
-    Returns
-    -------
-    L_w : sparse array of shape (n, n)
-        Stores m_t^2 entries per class; `class_laplacian_rows` avoids forming it.
+    It stores m_t^2 entries per class; `class_laplacian_rows` avoids forming it.
     """
     G = class_indicator(codes)
     labelled = codes >= 0
@@ -55,18 +47,10 @@ def class_indicator(codes: np.ndarray, *, unit_columns: bool = False) -> scipy.s
 
 
 def clique_scatter(X: Any, K: Any, clique_size: int, arrays: Arrays = CPU) -> tuple[np.ndarray, np.ndarray]:
-    """Cliques of nearest neighbors (n, k) and their centered Gram matrices (n, k, k), on the CPU.
+    """Cliques (n, k) of each point and its nearest neighbors, and their centered Gram matrices (n, k, k), on the CPU.
 
-    Parameters
-    ----------
-    X : array or sparse matrix of shape (n, d)
-        Samples; used only if K is None.
-    K : array of shape (n, n) or None
-        Kernel matrix; if given, neighbors and cliques are computed in its feature space instead of the input space.
-    clique_size : int
-        k, including the point itself.
-    arrays : Arrays
-        Device of K, of the neighbor search and of the Gram matrices.
+    In the input space of X (n x d), or, if K (n x n) is given, in the feature space of the kernel; on the device of
+    `arrays`.
     """
     k = clique_size - 1
     on_device = arrays.xp is not np
@@ -143,25 +127,11 @@ def assemble_cliques(weights: np.ndarray, cliques: np.ndarray) -> scipy.sparse.c
 def clique_laplacian(
     cliques: np.ndarray, grams: np.ndarray, theta: float, *, relative: bool = False
 ) -> tuple[scipy.sparse.csr_array, float]:
-    """Local discriminant Laplacian ``L = sum_i S_i L_i S_i^T``, ``L_i = H (G_i + theta I)^-1 H``.
+    """Local discriminant Laplacian ``L = sum_i S_i L_i S_i^T``, ``L_i = H (G_i + theta I)^-1 H``, of `clique_scatter`.
 
-    Parameters
-    ----------
-    cliques : ndarray of shape (n, k)
-        Members of the cliques.
-    grams : ndarray of shape (n, k, k)
-        Their centered Gram matrices.
-    theta : float
-        Ridge, > 0, in the units of the Gram matrices.
-    relative : bool
-        Whether theta is in units of the mean clique scatter, and L is divided by the mean of its diagonal.
-
-    Returns
-    -------
-    L : sparse array of shape (n, n)
-        Symmetric, positive semi-definite, ``L @ 1 = 0``, at most n k^2 entries.
-    theta : float
-        Ridge in the units of the data.
+    L is symmetric and positive semi-definite, ``L @ 1 = 0``, with at most n k^2 entries. If `relative`, theta is in
+    units of the mean clique scatter, and L is divided by the mean of its diagonal. Also returns the ridge in the units
+    of the data.
     """
     if relative:
         theta *= mean_clique_scatter(grams) or 1.0
@@ -170,14 +140,7 @@ def clique_laplacian(
 
 
 def neighbor_weights(neighbors: np.ndarray, weights: np.ndarray | None = None) -> scipy.sparse.csr_array:
-    """Symmetric weights of the graph that joins i and j if either is a neighbor of the other.
-
-    Parameters
-    ----------
-    neighbors : ndarray of shape (n, k)
-    weights : ndarray of shape (n, k), optional
-        Weight of each pair, symmetric. Default: 1.
-    """
+    """Weights of the graph that joins i and j if either is among the neighbors (n, k) of the other: given, or 1."""
     n, k = neighbors.shape
     values = np.ones(n * k) if weights is None else weights.ravel()
     rows = np.repeat(np.arange(n), k)

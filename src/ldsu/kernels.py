@@ -32,25 +32,13 @@ MEDIAN_ROWS = 1000
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with resolved parameters. Call it to compute a kernel matrix.
+    """A kernel with resolved parameters. Call it to compute a kernel matrix."""
 
-    Attributes
-    ----------
-    name : str or callable
-        One of `KERNELS`, or a function of two rows, as in scikit-learn's `pairwise_kernels`.
-    gamma : float or None
-        Bandwidth of rbf, chi2 and poly; None for other kernels.
-    degree, coef0 : float
-        Parameters of poly.
-    params : dict
-        Additional keyword arguments of a callable.
-    """
-
-    name: str | Callable[..., float]
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1
-    params: dict[str, Any] = field(default_factory=dict)
+    name: str | Callable[..., float]  # one of `KERNELS`, or a function of two rows, as in `pairwise_kernels`
+    gamma: float | None = None  # bandwidth of rbf, chi2 and poly
+    degree: int = 3  # of poly
+    coef0: float = 1  # of poly
+    params: dict[str, Any] = field(default_factory=dict)  # additional keyword arguments of a callable
 
     def __call__(self, X: Any, Y: Any = None, arrays: Arrays = CPU) -> Any:
         """Evaluate the kernel between the rows of X (a x d) and Y (b x d): shape (a, b), on the device of `arrays`.

@@ -31,19 +31,7 @@ def available_memory() -> int:
 
 
 def require_memory(needed: int, what: str, instead: str, available: int | None = None) -> None:
-    """Raise a `MemoryError` with a remedy if `needed` bytes are not available.
-
-    Parameters
-    ----------
-    needed : int
-        Peak memory of the step, in bytes.
-    what : str
-        What needs the memory, as the start of a sentence.
-    instead : str
-        Remedy, as a sentence.
-    available : int, optional
-        Bytes available. Default: `available_memory()`.
-    """
+    """Raise a `MemoryError` if `needed` bytes are not available: `what` needs them, do this `instead` (a sentence)."""
     available = available_memory() if available is None else available
     if needed > available:
         raise MemoryError(

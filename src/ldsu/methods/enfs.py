@@ -165,14 +165,8 @@ def minimize_ensemble(
     Each step replaces a norm ``||w||`` by the quadratic ``||w||^2 / (2 ||w_old||)`` that touches it from above, and
     the squared hinge by the squared distance to targets that move with points beyond the margin, ``Y max(1, Y f)``.
     Both are upper bounds, so that the objective cannot rise. What remains is one ridge regression with a weight per
-    column, of size min(m, d).
-
-    Returns
-    -------
-    W : ndarray of shape (d, 2 c)
-        The weights of the two losses side by side.
-    objective : ndarray of shape (steps,)
-        Its value after each step.
+    column, of size min(m, d). Returns the weights of the two losses side by side (d, 2 c), and the objective after each
+    step.
     """
     d, c = X.shape[1], Y.shape[1]
     Xc = X - X.mean(axis=0)

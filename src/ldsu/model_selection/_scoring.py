@@ -142,16 +142,7 @@ def mean_average_precision(y_true: ArrayLike, y_score: ArrayLike, *, classes: Ar
 def average_precisions(truth: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Average precision of each column, ``sum_t (R_t - R_t-1) P_t`` over its distinct scores t in falling order.
 
-    Parameters
-    ----------
-    truth : ndarray of bool, shape (n, c)
-    scores : ndarray of shape (n, c)
-        Finite.
-
-    Returns
-    -------
-    precisions : ndarray of shape (c,)
-        NaN for a column without positive entries.
+    For truth (n, c) of bool and finite scores (n, c); NaN for a column without positive entries.
     """
     n = scores.shape[0]
     order = np.argsort(-scores, axis=0, kind="stable")

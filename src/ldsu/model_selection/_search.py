@@ -66,14 +66,8 @@ class LinearScores:
 class RidgePath:
     """``min_W ||Z W + b - Y||^2 + alpha ||W||^2`` for any alpha, from one decomposition of ``Z_c Z_c^T = Q D Q^T``.
 
-    ``W = Z_c^T Q (D + alpha I)^-1 Q^T Y_c``, Z_c and Y_c centered; b makes up for the centering.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (m, r)
-        Features of the labelled rows.
-    codes : ndarray of shape (m,)
-        Their classes. Y is 1 for the class of a column and -1 elsewhere; for two classes it has one column.
+    ``W = Z_c^T Q (D + alpha I)^-1 Q^T Y_c``, Z_c and Y_c centered; b makes up for the centering. Y is 1 for the class
+    of a column and -1 elsewhere; for two classes it has one column.
     """
 
     def __init__(self, Z: np.ndarray, codes: np.ndarray) -> None:
@@ -117,25 +111,13 @@ class FoldFeatures:
 
 @dataclass
 class Fold:
-    """The rows of one fold, as `LDSU` reads them, and the problem of its training rows.
-
-    Attributes
-    ----------
-    X, y : array-like
-        All samples and labels.
-    train, test : ndarray of int
-        Rows of the fold.
-    kernel : str
-        Name of the kernel: a precomputed one is split by rows and columns.
-    stages : Stages
-        Records the time of each stage.
-    """
+    """The rows of one fold of the samples, as `LDSU` reads them, and the problem of its training rows."""
 
     X: Any
     y: Any
     train: np.ndarray
     test: np.ndarray
-    kernel: str
+    kernel: str  # its name: a precomputed one is split by rows and columns
     stages: Stages
 
     @cached_property
@@ -494,15 +476,14 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             for done, i in enumerate(order, start=k * len(order)):
                 start = time.perf_counter()
                 if start - reported > SECONDS_BETWEEN_LINES:
-                    reported, elapsed = start, start - started
-                    left = elapsed * (len(out) - done) / max(done, 1)
-                    self._print(f"{done} of {len(out)} scores, {elapsed:.0f} s, about {left:.0f} s left")
+                    reported = start
+                    left = (start - started) * (len(out) - done) / max(done, 1)
+                    self._print(f"{done} of {len(out)} scores, {start - started:.0f} s, about {left:.0f} s left")
                 if fold is not None and not (shared[i] and fold.kernel == models[i].features.kernel):
                     fold = None  # free its memory
                 if fold is None and shared[i]:
                     fold = Fold(X, y, train, test, models[i].features.kernel, stages)
                 model = fold and fold.classifier(models[i])
-                seconds = time.perf_counter() - start
                 with stages("classify and score") if model else nullcontext():
                     result = _fit_and_score(
                         model or clone(models[i]),
@@ -518,7 +499,10 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                         return_times=True,
                         error_score=self.error_score,
                     )
-                result["fit_time"] += seconds
+                # scikit-learn reads the system clock, which may be set back, and does not know of the shared stages.
+                elapsed = time.perf_counter() - start
+                result["score_time"] = float(np.clip(result["score_time"], 0, elapsed))
+                result["fit_time"] = elapsed - result["score_time"]
                 out[i * len(folds) + k] = result
         return out
 

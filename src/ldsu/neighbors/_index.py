@@ -22,21 +22,10 @@ FEW_PRODUCTS = 2**26
 
 
 def input_neighbors(X: Any, n_neighbors: int, Q: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Find the nearest *other* rows of each row of X (n x d) by Euclidean distance, comparing all pairs.
+    """Squared distances and indices (n, n_neighbors) of the nearest *other* rows of each row of X (n x d).
 
-    Parameters
-    ----------
-    X : array or sparse matrix of shape (n, d)
-    n_neighbors : int
-    Q : ndarray of shape (m, d), optional
-        Find the nearest rows of X for each of these rows instead; both are near the origin.
-
-    Returns
-    -------
-    distances : ndarray of shape (n, n_neighbors)
-        Squared distances, ascending.
-    indices : ndarray of shape (n, n_neighbors)
-        A row is not its own neighbor; duplicates of it are.
+    Nearest first by Euclidean distance, comparing all pairs. A row is not its own neighbor; duplicates of it are. If Q
+    (m x d) is given, the nearest rows of X to each row of Q; both must be near the origin.
     """
     m = X.shape[0] if Q is None else Q.shape[0]
     if n_neighbors == 0:
@@ -76,18 +65,10 @@ def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
 
 @dataclass(frozen=True)
 class NeighborIndex:
-    """Nearest-neighbor index of X (n x d): exact for few rows, approximate with k-means cells for many.
+    """Nearest-neighbor index of X (n x d): exact for few rows, approximate with k-means cells for many."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, d)
-        Near the origin, so that matrix products give accurate distances.
-    cells : CellIndex or None
-        None if all pairs are compared, and for the search on a GPU.
-    """
-
-    X: np.ndarray
-    cells: CellIndex | None
+    X: np.ndarray  # near the origin, so that matrix products give accurate distances
+    cells: CellIndex | None  # None if all pairs are compared, and for the search on a GPU
 
     def query(self, Q: np.ndarray | None, k: int, points: Any, arrays: Arrays = CPU) -> Any:
         """Indices (q, k), nearest first, of the rows nearest to each row of Q (q x d); None is each row of X to others.
@@ -109,14 +90,9 @@ def uses_cells(n: int, search: str) -> bool:
 
 
 def neighbor_index(X: np.ndarray, arrays: Arrays = CPU, search: str = "auto") -> tuple[NeighborIndex, np.ndarray]:
-    """Build an index of the rows of X (n x d), sorted so that nearby rows are adjacent in memory.
+    """Index of ``X[order]`` (n x d), and the order: unchanged if all pairs are compared, otherwise sorted by cell.
 
-    Returns
-    -------
-    index : NeighborIndex
-        Index of ``X[order]``.
-    order : ndarray of shape (n,)
-        Original order if all pairs are compared, otherwise by cell.
+    Nearby rows are then adjacent in memory.
     """
     n = X.shape[0]
     if arrays.xp is not np or not uses_cells(n, search):
