@@ -113,7 +113,7 @@ def test_a_problem_is_reused_on_its_device():
         LDSU().fit(X, y, problem=problem)
 
 
-def test_where_one_solve_loses_accuracy_both_take_the_spectral_road():
+def test_where_one_solve_loses_accuracy_both_use_the_spectral_algorithm():
     X, _, _ = data("linear")
     y = some_digits()[1]
     cpu, other = (LDSU(kernel="linear", strength=1e9, device=device).fit(X, y) for device in ("cpu", "torch"))
@@ -166,7 +166,7 @@ def test_a_matrix_that_does_not_fit_the_device_is_refused_with_its_size(monkeypa
 
 
 def sparse_inner_products(device, dtype, **options):
-    """Of the features: in single precision the directions of nearly equal weight are not told apart."""
+    """Of the features: in single precision the directions of nearly equal weight are not distinguished."""
     X, new, _ = data("rbf", dtype)
     model = LDSU(solver="sparse", device=device, **options).fit(X, some_digits()[1])
     features = model.transform(np.vstack([X, new]))
@@ -325,7 +325,7 @@ def test_a_gpu_gives_the_features_of_the_cpu(filter_name):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
 def test_the_sparse_solver_on_a_gpu_has_the_features_of_the_cpu():
     X, new, _ = data("rbf")
-    # With few anchors their columns are solved last, and those before them are put aside.
+    # With few anchors their columns are solved last, and converged ones before them are dropped.
     parameters = {"solver": "sparse", "tol": 1e-10, "min_anchors": 1, "n_landmarks": 60}
     cpu, gpu = (LDSU(device=device, **parameters).fit(X, some_digits()[1]) for device in ("cpu", "cuda"))
     assert_same_features(cpu.transform(new), gpu.transform(new), 1e-7)

@@ -101,7 +101,7 @@ def test_labelled_kernel_is_the_filtered_kernel_among_the_labelled_points():
     np.testing.assert_allclose(filtered[1], K[np.ix_(labelled, labelled)], rtol=1e-12)
 
 
-def test_with_one_or_two_labels_a_class_auto_is_the_default_setting():
+def test_with_one_or_two_labels_per_class_auto_is_the_default_setting():
     X, y = load_digits(return_X_y=True)
     X, y = X[:300], y[:300]
     for count in (1, 2):
@@ -113,7 +113,7 @@ def test_with_one_or_two_labels_a_class_auto_is_the_default_setting():
         np.testing.assert_array_equal(auto.transform(X), fixed.transform(X))
 
 
-def test_what_was_chosen_gives_the_same_features_when_said_by_hand():
+def test_chosen_values_give_the_same_features_as_parameters():
     X, y = load_digits(return_X_y=True)
     X, y = X[:400], y[:400]
     few = few_labels(y, 4)
@@ -126,7 +126,7 @@ def test_what_was_chosen_gives_the_same_features_when_said_by_hand():
     np.testing.assert_allclose(auto.transform(X), by_hand.transform(X), rtol=1e-6, atol=1e-8)
 
 
-def test_a_bandwidth_said_by_hand_is_kept():
+def test_a_given_bandwidth_is_kept():
     X, y = load_digits(return_X_y=True)
     few = few_labels(y[:300], 4)
     for parameters in ({"gamma_scale": 3.0}, {"gamma": 1e-3}, {"kernel": "cosine"}):

@@ -172,23 +172,23 @@ def test_rows_in_several_places_are_solved_as_those_in_one():
     B = rng.standard_normal((40, 5))
     both, given = threading.Barrier(2), [None, None]
 
-    def told_each_other(number, values):
+    def exchange(number, values):
         given[number] = values
         both.wait()
-        told = list(given)
+        exchanged = list(given)
         both.wait()
-        return told
+        return exchanged
 
     def solve(number):
         own = slice(15 * number, 15 + 25 * number)
         return conjugate_gradients(
-            lambda V: A[own] @ np.concatenate(told_each_other(number, V)),
+            lambda V: A[own] @ np.concatenate(exchange(number, V)),
             np.copy,
             B[own],
             1e-10,
             200,
             np,
-            lambda V, W: sum(told_each_other(number, (V * W).sum(axis=0))),
+            lambda V, W: sum(exchange(number, (V * W).sum(axis=0))),
         )
 
     with ThreadPoolExecutor(2) as threads:
@@ -389,7 +389,7 @@ def test_the_approximate_search_serves_the_solver(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["usps", "umist", "coil20", "yaleb"])
 def test_on_real_images_it_is_as_good_as_the_exact_solver(name, real_data):
-    """Not more than 0.005 of mean average precision below it, mean of five splits, at 1, 3, 5 and 10 labels a class."""
+    """At most 0.005 of mean average precision below it, mean of five splits, at 1, 3, 5 and 10 labels per class."""
     real_data(f"{name}.npz")  # skips where there is none
     data = load(name, preprocessing="log") if name == "yaleb" else load(name)
     X, y = np.asarray(data.X, dtype=np.float32), data.y
