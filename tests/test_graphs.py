@@ -14,32 +14,11 @@ from ldsu.graphs import (
     mean_clique_scatter,
     neighbor_weights,
 )
-from ldsu.neighbors._index import cliques, input_neighbors, kernel_neighbors
+from ldsu.neighbors import cliques, input_neighbors
 
 
 def reference_cliques(D2, k):
     return np.array(ref.cliques(D2, k))
-
-
-@pytest.mark.parametrize("k", [1, 2, 5, 60])
-def test_cliques_are_the_point_and_its_nearest(blobs, k):
-    X, _ = blobs
-    expected = reference_cliques(ref.squared_distances(X), k)
-    np.testing.assert_array_equal(cliques(input_neighbors(X, k - 1)[1]), expected)
-    np.testing.assert_array_equal(cliques(kernel_neighbors(X @ X.T, k - 1)[1]), expected)
-
-
-def test_a_point_is_in_its_own_clique_among_copies_of_itself():
-    X = np.repeat(np.random.default_rng(0).standard_normal((3, 2)), 6, axis=0)
-    for neighbors in (input_neighbors(X, 4)[1], kernel_neighbors(X @ X.T, 4)[1]):
-        assert not np.any(neighbors == np.arange(18)[:, None])
-
-
-def test_neighbor_distances_are_squared_distances(blobs):
-    X, _ = blobs
-    D2 = ref.squared_distances(X)
-    for distances, indices in (input_neighbors(X, 3), kernel_neighbors(X @ X.T, 3)):
-        np.testing.assert_allclose(distances, np.take_along_axis(D2, indices, axis=1), rtol=1e-9)
 
 
 def test_class_laplacian_is_its_formula(blobs):
