@@ -57,7 +57,7 @@ def measure(rows: Rows, name: str, splits: int, labels: list[int], variants: lis
                     warnings.filterwarnings("ignore", message="The number of unique classes")
                     classifier = RidgeClassifier(alpha=0.1).fit(Z, few[known])
                 scores = classifier.decision_function(scaler.transform(model.transform(X[test])))
-                case = f"{name} {m} a class"
+                case = f"{name} {m} per class"
                 rows.add(case, train.size, f"MAP {variant}", split, mean_average_precision(y[test], scores), "MAP")
                 rows.add(case, train.size, f"iterations {variant}", split, model.n_iter_, "iterations")
                 rows.add(case, train.size, f"seconds {variant}", split, sum(model.timings_.values()), "s")

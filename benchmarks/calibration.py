@@ -38,7 +38,7 @@ KINDS = ("real", "far", "noise", "between")
 
 @dataclass(frozen=True)
 class Data:
-    """A data set, its preprocessing (None: the first), rows (None: all), kernel and labels a class."""
+    """A data set, its preprocessing (None: the first), rows (None: all), kernel and labels per class."""
 
     name: str
     title: str
@@ -111,7 +111,7 @@ def describe(model: LDSUClassifier, split: Split) -> dict[str, dict[str, float]]
 
 def measure(rows: Rows, key: str, labels: int, splits: list[Split]) -> None:
     """A row for each figure of each split, and for each bin of all splits together."""
-    case = f"{key}, {labels} labels a class"
+    case = f"{key}, {labels} labels per class"
     confidences, rights = [], []
     for repeat, split in enumerate(splits):
         few = few_labels(split, labels)
@@ -169,7 +169,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     points: dict[str, dict[int, dict[str, dict[str, tuple[float, int]]]]] = {}
     for row in rows:
         if str(row["what"]).startswith("bin "):
-            key, labels = str(row["case"]).removesuffix(" labels a class").split(", ")
+            key, labels = str(row["case"]).removesuffix(" labels per class").split(", ")
             bin_ = points.setdefault(key, {}).setdefault(int(labels), {}).setdefault(str(row["what"]), {})
             bin_[str(row["unit"])] = float(row["value"]), int(row["n"])
     columns = min(4, len(points))
@@ -190,7 +190,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             drawn = [b for b in by_bin.values() if b["accuracy in bin"][1] >= DRAWN_ROWS]
             x, y = ([b[unit][0] for b in drawn] for unit in ("confidence in bin", "accuracy in bin"))
             areas = np.array([b["accuracy in bin"][1] for b in drawn])
-            panel.plot(x, y, color=color, lw=1.2, label=f"{labels} label{'s' * (labels > 1)} a class")
+            panel.plot(x, y, color=color, lw=1.2, label=f"{labels} label{'s' * (labels > 1)} per class")
             panel.scatter(x, y, s=4 + 50 * areas / areas.sum(), color=color, lw=0, alpha=0.8, zorder=3)
         panel.set_title(SETS[key].title, fontsize=9)
         limits = (-0.03, 1.03)
@@ -233,7 +233,7 @@ def main() -> None:
         splits = [split for split in found if split is not None]
         for labels in data.labels if splits else ():
             measure(rows, key, labels, splits)
-            print(f"{key}, {labels} labels a class", flush=True)
+            print(f"{key}, {labels} labels per class", flush=True)
     tables(read(rows.rows))
     if not options.kept:
         print(f"\nrows in {rows.write(options.out)}")

@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="usps")
     parser.add_argument("--sizes", nargs="+", type=int, default=[500, 1000, 2000, 4649])
-    parser.add_argument("--labels", type=int, default=10, help="a class")
+    parser.add_argument("--labels", type=int, default=10, help="labels per class")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -32,9 +32,9 @@ def main() -> None:
         X, y = data.X[kept], data.y[kept]
         few = np.where(label_order(y, 0) < options.labels, y, -1)
         models = {
-            "LDSU() told": LDSU(strength=100.0),
+            "LDSU() fixed": LDSU(strength=100.0),
             "LDSU() chooses": LDSU(),
-            "LDSUClassifier() told": LDSUClassifier(LDSU(strength=100.0)),
+            "LDSUClassifier() fixed": LDSUClassifier(LDSU(strength=100.0)),
             "LDSUClassifier() chooses": LDSUClassifier(),
         }
         times: dict[str, list[float]] = {name: [] for name in models}
@@ -44,9 +44,10 @@ def main() -> None:
                 rows.add(options.data, n, name, repeat, times[name][-1], "s")
         medians = {name: float(np.median(found)) for name, found in times.items()}
         for what in ("LDSU()", "LDSUClassifier()"):
-            ratio = medians[f"{what} chooses"] / medians[f"{what} told"]
+            ratio = medians[f"{what} chooses"] / medians[f"{what} fixed"]
             print(
-                f"n = {n:5d}  {what:16s} {medians[f'{what} told']:.3f} s, with the choice {ratio:.2f} times", flush=True
+                f"n = {n:5d}  {what:16s} {medians[f'{what} fixed']:.3f} s, with the choice {ratio:.2f} times",
+                flush=True,
             )
     print(rows.write(options.out))
 

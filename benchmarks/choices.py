@@ -1,6 +1,6 @@
 """What the defaults were chosen by: held-out MAP and accuracy of one changed setting at a time.
 
-Half of each class is held out, some labels a class are kept in the other half, and nothing is tuned.
+Half of each class is held out, some labels per class are kept in the other half, and nothing is tuned.
 
 python benchmarks/choices.py [--splits 3] [--labels 1 3 10] [--sets digits umist ...]
 """
@@ -73,7 +73,7 @@ def data_set(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, str]] | None:
 
 
 def halves(y: np.ndarray, labels: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training rows, their labels with holes, and test rows."""
+    """Training rows, their labels, most of them missing, and test rows."""
     rng = np.random.default_rng(seed)
     train, test, labelled = [], [], []
     for label in np.unique(y):
@@ -117,7 +117,7 @@ def main() -> None:
                     }
                     table[setting].append(list(scores.values()))
                     for unit, value in scores.items():
-                        rows.add(f"{name}, {labels} labels a class", len(train), setting, split, value, unit)
+                        rows.add(f"{name}, {labels} labels per class", len(train), setting, split, value, unit)
             for setting, values in table.items():
                 MAP, accuracy = np.mean(values, axis=0)
                 print(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from rows import RESULTS, Rows, load, peak_gib, seconds
 
-from ldsu.graphs import local_discriminant_graph
+from ldsu.graphs import clique_laplacian, clique_scatter
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
         X, name = np.random.default_rng(0).standard_normal((options.n, 784), dtype=np.float32), "random"
     del mnist
     rows = Rows("cliques")
-    elapsed = seconds(lambda: local_discriminant_graph(X, None, clique_size=options.k, theta=0.1, relative=True))
+    elapsed = seconds(lambda: clique_laplacian(*clique_scatter(X, None, options.k), theta=0.1, relative=True))
     rows.add(name, len(X), f"clique Laplacian, k = {options.k}", 0, elapsed, "s")
     rows.add(name, len(X), "peak resident memory of the process", 0, peak_gib(), "GiB")
     print(f"{name}, n = {len(X)}, k = {options.k}: {elapsed:.1f} s, peak {peak_gib():.2f} GiB")

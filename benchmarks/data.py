@@ -62,7 +62,7 @@ def word_rules(data: Dataset, labels: list[int], splits: int, rows: Rows) -> Non
                 scores = (model.decision_function(K_test) for model in models)
                 best = max(mean_average_precision(data.y[test], score, classes=np.array([0, 1])) for score in scores)
                 found[rule, m].append(best)
-                rows.add(f"icu2012, {m} labels a class", len(train), rule, split, best, "MAP")
+                rows.add(f"icu2012, {m} labels per class", len(train), rule, split, best, "MAP")
     for (rule, m), values in found.items():
         print(f"icu2012  {m:4d} labels  {rule:32s} {np.mean(values):.3f}", flush=True)
 
@@ -91,7 +91,7 @@ def face_sizes(data: Dataset, labels: list[int], splits: int, rows: Rows) -> Non
                     model = LinearSVC(C=100, max_iter=300).fit(centred[few], data.y[few])
                     decisions = model.decision_function(centred[test])
                     scores.append(mean_average_precision(data.y[test], decisions, classes=model.classes_))
-                    rows.add(f"yaleb/{name}, {m} labels a class", len(train), size, split, scores[-1], "MAP")
+                    rows.add(f"yaleb/{name}, {m} labels per class", len(train), size, split, scores[-1], "MAP")
                 print(f"yaleb/{name:15s} {m:3d} labels  {size:24s} {np.mean(scores):.3f}", flush=True)
 
 

@@ -24,7 +24,7 @@ FLOOR = "two eigendecompositions"
 
 
 def samples(n: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """N rows of USPS with 10 labels a class, or random ones where the data set is not there."""
+    """N rows of USPS with 10 labels per class, or random ones where the data set is not there."""
     usps = load("usps.npz")
     rng = np.random.default_rng(0)
     if usps is not None:

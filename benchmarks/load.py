@@ -32,7 +32,7 @@ PROCESSES = 8
 
 
 def digits(n: int, labels: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """The first n digits, with a few labels a class."""
+    """The first n digits, with a few labels per class."""
     X, y = load_digits(return_X_y=True)
     return X[:n], np.where(label_order(y[:n], 0) < labels, y[:n], -1)
 

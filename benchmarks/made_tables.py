@@ -17,7 +17,7 @@ MODULES = ("stats", "signal", "special", "sparse", "ndimage", "optimize")
 
 
 def few(names: np.ndarray, labels: int, seed: int) -> np.ndarray:
-    """The names with all but a few a class made empty."""
+    """The names with all but a few per class made empty."""
     rng = np.random.default_rng(seed)
     kept = np.full(names.size, "", dtype=object)
     for name in np.unique(names):

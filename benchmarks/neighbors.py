@@ -30,7 +30,7 @@ from rows import RESULTS, Rows, load
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
-from ldsu.neighbors._cells import cell_index, cell_neighbors
+from ldsu.neighbors import cell_index, cell_neighbors
 
 K, K_NEW, THREADS = 31, 16, 2
 Query = Callable[[np.ndarray], np.ndarray]

@@ -2,7 +2,7 @@
 
 python benchmarks/own.py [--labels 5] [--draws 5]
 
-Accuracy over all rows of the table; the label column has a few labels a class and is empty elsewhere.
+Accuracy over all rows of the table; the label column has a few labels per class and is empty elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def ldsu(*arguments: object) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--labels", type=int, default=5, help="a class")
+    parser.add_argument("--labels", type=int, default=5, help="labels per class")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES)
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -1,8 +1,8 @@
 """What matters and what does not: one factor at a time, and criteria that choose among settings, on development sets.
 
-Half of each class is unseen and some labels a class are kept in the other half, as in ldsu.bench.protocol. All factors
-but one stand at what the defaults stand for where nothing is chosen (gamma_scale 2, strength 100); the choice that
-LDSUClassifier() makes from three labels a class on is a factor of its own. MNIST and PCMAC are held back.
+Half of each class is unseen and some labels per class are kept in the other half, as in ldsu.bench.protocol. All
+factors but one have the defaults that hold where nothing is chosen (gamma_scale 2, strength 100); the choice that
+LDSUClassifier() makes from three labels per class on is another factor. MNIST and PCMAC are held back.
 
 OPENBLAS_NUM_THREADS=1 python benchmarks/parameters.py [--splits 2] [--sets digits ...] [--plots docs] [--kept] [--tiny]
 """
@@ -36,7 +36,7 @@ from ldsu.methods._leave_one_out import NOISES, accuracy, choose, leave_one_out,
 from ldsu.methods.ldsu import CANDIDATES, GAMMA_SCALE, NOISE, STRENGTH
 from ldsu.solvers import Problem, Settings, filtered_labelled_kernel
 
-# Name, preprocessing, rows, kernel, labels a class.
+# Name, preprocessing, rows, kernel, labels per class.
 SETS: dict[str, tuple[str, str | None, int | None, str, tuple[int, ...]]] = {
     "Digits": ("digits", None, None, "rbf", (1, 3, 10)),
     "USPS, 3,000 rows": ("usps", None, 3000, "rbf", (1, 3, 10)),
@@ -162,7 +162,7 @@ def read_half(name: str, preprocessing: str | None, n_rows: int | None, kernel: 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Scores of the test rows and of the unlabelled training rows, a column a class (or one for two)."""
+    """Scores of the test rows and of the unlabelled training rows, one column per class (a single one for two)."""
 
     test: np.ndarray
     unlabelled: np.ndarray
@@ -344,7 +344,7 @@ def print_changes(path: Path) -> None:
 def print_places(path: Path) -> None:
     """The default and the base, and the single change that the test half would have chosen."""
     tables = {unit: table_of(path, unit) for unit in ("MAP", "accuracy", "transductive accuracy")}
-    print("\nMAP, accuracy, transductive accuracy: as it comes | base | single change with the best test MAP\n")
+    print("\nMAP, accuracy, transductive accuracy: default | base | single change with the best test MAP\n")
     for (name, labels), rows in tables["MAP"].items():
         best = max((what for what in rows if what not in (DEFAULT, "base")), key=rows.__getitem__)
         cells = [" ".join(f"{t[name, labels][what]:.3f}" for t in tables.values()) for what in (DEFAULT, "base", best)]
@@ -365,7 +365,7 @@ def print_regrets(path: Path) -> None:
 
 
 PLOTS = {
-    "strength": "With one label a class a strength near 100 is safe; with more, Yale B (log) and ICU 2012 want less",
+    "strength": "With one label per class a strength near 100 is safe; with more, Yale B (log) and ICU 2012 want less",
     "gamma_scale": "USPS wants a narrow kernel, Yale B (log) a wide one; 2 lies between",
     "clique_size": "Cliques of more than 3 cost MAP nearly everywhere",
     "overview": "Bandwidth, strength and clique size matter; theta, lam and the ridge hardly do",
@@ -376,7 +376,7 @@ COLORS = {1: "C0", 3: "C1", 10: "C2", 25: "C4", 100: "C3"}
 
 
 def labels_name(labels: int) -> str:
-    return f"{labels} labels a class" if labels > 1 else "1 label a class"
+    return f"{labels} labels per class" if labels > 1 else "1 label per class"
 
 
 def small_multiples(path: Path, factor: str, title: str, target: Path) -> None:
@@ -473,7 +473,7 @@ def main() -> None:
             for labels in all_labels:
                 start = time.perf_counter()
                 few, n = half.few(labels), half.y_train.size
-                case = f"{title}, {labels} labels a class"
+                case = f"{title}, {labels} labels per class"
                 for what, one in factors(half, few, names):
                     for unit, value in measures(half, few, one).items():
                         rows.add(case, n, what, split, value, unit)

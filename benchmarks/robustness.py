@@ -9,8 +9,8 @@ unknown      a fifth of the classes, drawn at random, have no label, but their r
              separates test rows of known from rows of unknown classes is an area under the ROC curve
 fewer        as few rows as the unequal classes have, but equal classes: what the loss of rows alone costs
 unequal      class sizes, in both halves, fall geometrically from 1 to 1/100 in a random order, at least two rows a
-             class; as many labels a class as before, or all rows of a smaller class
-drawn        the same rows and as many labels in all, one a class and the others drawn from all rows
+             class; as many labels per class as before, or all rows of a smaller class
+drawn        the same rows and as many labels in all, one per class and the others drawn from all rows
 
 "raw scores" is LDSUClassifier(standardize_scores=False), which does not lean towards classes of similar size.
 
@@ -199,7 +199,7 @@ def tasks(split: Split, labels: int) -> dict[str, Task]:
 
 
 def measure(rows: Rows, name: str, labels: int, repeat: int, split: Split, methods: list[str]) -> None:
-    case = f"{name}, {labels} labels a class"
+    case = f"{name}, {labels} labels per class"
     for what, task in tasks(split, labels).items():
         known = task.y_new >= 0
         truth = task.y_new[known]
@@ -283,11 +283,11 @@ def place(row: dict[str, Any]) -> tuple[int, int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
-    parser.add_argument("--labels", nargs="+", type=int, default=[3, 10], help="labels a class")
+    parser.add_argument("--labels", nargs="+", type=int, default=[3, 10], help="labels per class")
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="the kept rows of the others stay")
     parser.add_argument("--kept", action="store_true", help="measure nothing: print the tables of the kept rows")
-    parser.add_argument("--tiny", action="store_true", help="400 digits, 3 labels a class, one split: a trial")
+    parser.add_argument("--tiny", action="store_true", help="400 digits, 3 labels per class, one split: a trial")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     rows = Rows("robustness")

@@ -69,7 +69,7 @@ def _bytes_sent_by(dask_worker: Worker) -> int:
     return int(dask_worker.transfer_outgoing_bytes_total + MemberTask.bytes_received)
 
 
-def letter_milliseconds(client: Client, workers: int) -> float:
+def message_milliseconds(client: Client, workers: int) -> float:
     """How long a small array takes from one worker to another, from sums over all of them."""
     cluster = ClusterOf(client)
     futures = run_group(cluster, "sums", add_up, [[]] * workers, [(SUMS,)] * workers)
@@ -163,7 +163,7 @@ def measure(rows: Rows, folder: Path, y: np.ndarray, workers: int, options: argp
         rows.add(case, n, "rows transformed", 0, norms.size, "rows")
         rows.add(case, n, "system whole on each worker", 0, 1 + model.replicated_, "1 no, 2 yes")
         if workers > 1:
-            rows.add(case, n, "letter", 0, letter_milliseconds(client, workers), "ms")
+            rows.add(case, n, "message", 0, message_milliseconds(client, workers), "ms")
         for stage, seconds in meter.seconds.items():
             rows.add(case, n, stage, 0, max(seconds, 1e-6), "s")
             rows.add(case, n, f"{stage}: largest worker", 0, meter.memory[stage] or 1e-6, "GiB")

@@ -8,12 +8,12 @@ table for 10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + 
 - Work of a worker: rows x constant for shards, graphs, factor and features; the same and a look at the centres of all
   cells, of which there are 2.5 sqrt(n), for neighbors; entries x right-hand sides x iterations for the solve, of which
   each costs more where few right-hand sides are solved together: 1 + narrow / width.
-- Bytes: every row once for shards; rows beyond the borders of shards for neighbors; for the solve the system to each
+- Bytes: every row once for shards; halo rows of shards for neighbors; for the solve the system to each
   worker, or values at the borders of its part, there and back, for each iteration.
 - Tasks, which one scheduler hands out one after the other: blocks x shards to sort rows into shards; a few for every
   part, and for every two parts that meet, where the system is in parts.
-- Letters that are waited for: five sums over all parts in each iteration where the system is in parts, each up and down
-  a tree.
+- Messages that are waited for: five sums over all parts in each iteration where the system is in parts, each up and
+  down a tree.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Model:
     iterations: tuple[float, float]  # factor and power of n
     moved: dict[str, float]  # bytes for a row that has to move, of shards and neighbors
     border: float  # rows sent for a part of a million, each way: those at borders
-    letter: float  # seconds from worker to worker
+    message: float  # seconds from worker to worker
 
     def n_iterations(self, n: float) -> float:
         factor, power = self.iterations
@@ -112,12 +112,12 @@ class Model:
         blocks = COLUMNS / width
         tasks = parts * (9 + 4 * min(PARTS_MET, parts - 1)) + blocks * (4 * parts + 3 * shards)
         sent = 2 * self.beyond(n / parts) * parts / W * away * COLUMNS * 4 * rounds
-        waiting = SUMS * 2 * np.ceil(np.log2(parts)) * self.letter * blocks * rounds
+        waiting = SUMS * 2 * np.ceil(np.log2(parts)) * self.message * blocks * rounds
         costs["solve"] = Cost(work, sent, tasks, waiting)
         return costs
 
     def beyond(self, rows: float) -> float:
-        """Rows beyond the border of a part."""
+        """Halo rows of a part."""
         return self.border * surface(rows)
 
     def memory(self, n: float, workers: Workers) -> float:
@@ -220,7 +220,7 @@ def fitted(found: Measured) -> Model:
             for stage in ("shards", "neighbors")
         },
         border=border,
-        letter=geometric_mean([v["letter"] / 1e3 for v in apart.values() if "letter" in v]),
+        message=geometric_mean([v["message"] / 1e3 for v in apart.values() if "message" in v]),
     )
 
 
@@ -263,7 +263,7 @@ def main() -> None:
     for stage, value in model.moved.items():
         print(f"| {stage}, bytes sent for a row that moves | {value:.0f} |")
     print(f"| rows sent for a part of a million, each way and iteration | {model.border:,.0f} |")
-    print(f"| a message from worker to worker, milliseconds | {model.letter * 1e3:.2f} |")
+    print(f"| a message from worker to worker, milliseconds | {model.message * 1e3:.2f} |")
     most = max(w for _, w in found)
     sizes = sorted(n for n, w in found if w == most)
     if len(sizes) > 1:
@@ -273,8 +273,8 @@ def main() -> None:
     for pattern, where in (("scaleout.csv", ""), ("scaleout-*.csv", ", another machine")):
         for (n, w), values in sorted(measured(folder, pattern).items()):
             parts = values["system whole on each worker"] == 1
-            told = sum(cost.seconds for cost in model.stages(n, Workers(w, MEASURED_GIB), in_parts=parts).values())
-            print(f"| {n:,} | {w}{where} | {values['fit']:.0f} s | {told:.0f} s |")
+            modelled = sum(cost.seconds for cost in model.stages(n, Workers(w, MEASURED_GIB), in_parts=parts).values())
+            print(f"| {n:,} | {w}{where} | {values['fit']:.0f} s | {modelled:.0f} s |")
     print("\n| rows | workers | shards | neighbors | factor | solve | fit | sent by each | memory | tasks |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for n, workers in (

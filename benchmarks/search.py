@@ -2,10 +2,10 @@
 
 python benchmarks/search.py [--rows 2000] [--grid-part 1.0] [--sample 12]
 
-USPS (random numbers where it is absent) with 10 labels a class, 7 lam x 7 theta x 6 clique_size x 10 strength x 7 alpha
-of a ridge classifier, 5 folds. The shared search is run whole. Of the ordinary search a random sample of settings is
-fitted and scored, on one random fold each, in the same process, and the mean time multiplied by the number of fits: to
-run all of them would take a day. Every sampled score is compared with that of the shared search. Seconds of the
+USPS (random numbers where it is absent) with 10 labels per class, 7 lam x 7 theta x 6 clique_size x 10 strength x 7
+alpha of a ridge classifier, 5 folds. The shared search is run whole. Of the ordinary search a random sample of settings
+is fitted and scored, on one random fold each, in the same process, and the mean time multiplied by the number of fits:
+to run all of them would take a day. Every sampled score is compared with that of the shared search. Seconds of the
 processor are given beside those of the clock, which other work on the machine makes longer.
 """
 

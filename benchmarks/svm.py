@@ -13,7 +13,7 @@ from rows import RESULTS, Rows, seconds
 
 from ldsu.bench.svm import binary_svm, public_binary_svm
 
-CASES = ((10, 1), (20, 3), (20, 10), (38, 10))  # classes, labels a class
+CASES = ((10, 1), (20, 3), (20, 10), (38, 10))  # classes, labels per class
 
 
 def main() -> None:

@@ -53,5 +53,5 @@ if __name__ == "__main__":
         "; ".join(f"{r['case']} n = {r['n']} {r['what']}: {r['value']} {r['unit']}" for r in read("cliques")),
     )
     table(read("scores"), "accuracy", "Accuracy with raw, standardized and default scores, 1 / 3 / 10 labels per class")
-    table(read("choices"), "MAP", "MAP, 1 / 3 / 10 labels a class")
-    table(read("choices"), "accuracy", "Accuracy, 1 / 3 / 10 labels a class")
+    table(read("choices"), "MAP", "MAP, 1 / 3 / 10 labels per class")
+    table(read("choices"), "accuracy", "Accuracy, 1 / 3 / 10 labels per class")

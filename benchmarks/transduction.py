@@ -4,10 +4,10 @@ python benchmarks/transduction.py [--sets usps umist ...] [--labels 1 3 5 10] [-
 
 Laplace learning, Poisson learning and PoissonMBO (Calder, Cook, Thorpe, Slepcev 2020) come from their authors' package,
 ``pip install graphlearning annoy``; without it the other methods run. It may live in another environment: rows of the
-file that this run does not measure again are kept. What it measures again (the same set, labels a class, number of rows
-and method) is replaced, all draws of it.
+file that this run does not measure again are kept. What it measures again (the same set, labels per class, number of
+rows and method) is replaced, all draws of it.
 
-Nothing is tuned, and nobody is told a label beyond those drawn, with one exception: PoissonMBO needs the share of each
+Nothing is tuned, and no method gets a label beyond those drawn, with one exception: PoissonMBO needs the share of each
 class. "true" counts the hidden labels for it, as its authors do; "uniform" knows nothing and says that all classes have
 the same size.
 
@@ -80,7 +80,7 @@ def draws(
     count : int, default=5
         Draws; the i-th takes its labels by ``np.random.default_rng(i)``, whatever the others are.
     labels : iterable of int, default=(1, 3, 5, 10)
-        Labels a class.
+        Labels per class.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def draws(
     y : ndarray of shape (n,)
         Codes of the classes, 0 to c - 1.
     draws : list of dict
-        For each draw, by the number m of labels a class, codes (n,): y in m rows of each class and -1 elsewhere. The
+        For each draw, by the number m of labels per class, codes (n,): y in m rows of each class and -1 elsewhere. The
         rows of a smaller m are among those of a larger one.
     """
     source, preprocessing, usual = SETS[name]
@@ -202,7 +202,7 @@ def measure(
                 hidden = codes[m] < 0
                 found = METHODS[method](problem, codes[m].copy())
                 accuracy = float(np.mean(found[hidden] == y[hidden]))
-                rows.add(f"{name} {m} a class", y.size, f"{method}{ANNOY * annoy}", repeat, accuracy, "accuracy")
+                rows.add(f"{name} {m} per class", y.size, f"{method}{ANNOY * annoy}", repeat, accuracy, "accuracy")
                 if method in OF_GRAPHLEARNING:
                     rows.rows[-1]["versions"] = f"{rows.rows[-1]['versions']} {peer_versions(annoy)}"
         print(f"{name}, {y.size} rows, {method}: {time.perf_counter() - start:.0f} s", flush=True)
@@ -258,11 +258,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--rows", type=int, help="keep so many rows of each set (default: all, usps and mnist 3,000)")
-    parser.add_argument("--labels", nargs="+", type=int, default=list(LABELS), help="labels a class")
+    parser.add_argument("--labels", nargs="+", type=int, default=list(LABELS), help="labels per class")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all that are installed")
     parser.add_argument("--annoy", action="store_true", help="neighbors by graphlearning's own, approximate search")
-    parser.add_argument("--tiny", action="store_true", help="200 digits, 1 and 3 labels a class, 2 draws: a trial")
+    parser.add_argument("--tiny", action="store_true", help="200 digits, 1 and 3 labels per class, 2 draws: a trial")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.tiny:

@@ -1,6 +1,6 @@
 """Print pip constraints that hold every dependency at the oldest release that pyproject.toml promises to work with.
 
-``numpy>=1.26`` becomes ``numpy==1.26.*``: the newest mend of the oldest release, which is what a careful user of old
+``numpy>=1.26`` becomes ``numpy==1.26.*``: the newest patch of the oldest release, which is what a careful user of old
 versions has. `ci/versions.sh` installs with them.
 """
 
@@ -33,7 +33,7 @@ def oldest(project: Path = PROJECT) -> dict[str, str]:
 
 
 def constraint(name: str, version: str) -> str:
-    """One release and its mends: ``13`` is ``13.0.*``, ``1.26`` is ``1.26.*``."""
+    """One release and its patches: ``13`` is ``13.0.*``, ``1.26`` is ``1.26.*``."""
     return f"{name}=={version if '.' in version else f'{version}.0'}.*"
 
 

@@ -288,7 +288,7 @@ def decisions(theme: Theme) -> Figure:
             ax.scatter(values, np.full(DRAWS, row), color=color, alpha=0.5, s=24)
             ax.scatter(values.mean(), row, marker="|", s=400, color=color, linewidths=2.5)
             ax.annotate(f"{values.mean():.2f}", (values.mean(), row), (0, 11), textcoords="offset points", ha="center")
-        ax.set(title=f"{a_class} a class", xlabel="accuracy on unseen digits", xlim=(0.4, 1), ylim=(3.5, -0.7))
+        ax.set(title=f"{a_class} per class", xlabel="accuracy on unseen digits", xlim=(0.4, 1), ylim=(3.5, -0.7))
     axes[0].set_yticks(range(len(steps)), steps)
     return figure
 
@@ -333,7 +333,9 @@ def gains(theme: Theme) -> Figure:
             )
             ax.scatter(methods[OURS], height, color=theme.classes[0], label=None if height else "LDSUClassifier()")
         ax.set(
-            title=f"{('one label', 'three labels', 'ten labels')[number]} a class", xlim=(0.1, 1.05), xlabel="accuracy"
+            title=f"{('one label', 'three labels', 'ten labels')[number]} per class",
+            xlim=(0.1, 1.05),
+            xlabel="accuracy",
         )
         ax.grid(axis="x", color=theme.soft, alpha=0.2)
     axes[0].set_yticks(range(len(names)), names)

@@ -21,7 +21,7 @@ def blobs():
 
 @pytest.fixture
 def digits():
-    """120 digits with 3 labels a class, noise added so that no two distances are equal."""
+    """120 digits with 3 labels per class, noise added so that no two distances are equal."""
     X, y = load_digits(return_X_y=True)
     X = X[:120] / 16 + 1e-3 * np.random.default_rng(0).standard_normal((120, 64))
     return X, few_labels(y[:120], 3)

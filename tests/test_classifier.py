@@ -62,7 +62,7 @@ def test_no_labels_are_an_error():
             model.fit(np.eye(4), None)
 
 
-def test_pipeline_with_holes_in_y_equals_the_steps_by_hand(digits):
+def test_pipeline_with_missing_labels_equals_its_steps(digits):
     X, y = digits
     pipeline = make_pipeline(LDSU(), BlockScaler(), LabelledOnly(LinearSVC(C=10.0, random_state=0))).fit(X, y)
     Z = LDSU().fit(X, y).transform(X)
@@ -71,7 +71,7 @@ def test_pipeline_with_holes_in_y_equals_the_steps_by_hand(digits):
     np.testing.assert_allclose(pipeline.decision_function(X), svm.decision_function(Z), atol=1e-8)
 
 
-def test_one_label_a_class_is_not_called_a_regression_problem(recwarn):
+def test_one_label_per_class_is_not_called_a_regression_problem(recwarn):
     X, y = load_digits(return_X_y=True)
     few = few_labels(y[:300], 1)
     LDSUClassifier().fit(X[:300], few)
@@ -111,8 +111,8 @@ def test_auto_standardizes_where_labels_are_few():
     binary = np.where(few_labels(y, 3) < 0, -1, y % 2)
     cases = {
         "three labels per class": (few_labels(y, 3), True),
-        "ten labels a class": (few_labels(y, 10), True),
-        "twenty labels a class": (few_labels(y, 20), False),
+        "ten labels per class": (few_labels(y, 10), True),
+        "twenty labels per class": (few_labels(y, 20), False),
         "two classes": (binary, True),
         "no unlabelled rows": (y, False),
         "labels as unequal as their classes": (np.where(few_labels(y, 15) == 0, 0, few_labels(y, 3)), False),

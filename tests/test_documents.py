@@ -62,7 +62,7 @@ def test_commands_of_a_page_run_in_order_in_an_empty_folder(page, tmp_path):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "200",
     }
-    said = ""
+    printed = ""
     for language, text, is_output in blocks(page):
         if language == "sh":
             done = subprocess.run(
@@ -75,11 +75,11 @@ def test_commands_of_a_page_run_in_order_in_an_empty_folder(page, tmp_path):
                 timeout=300,
             )
             assert done.returncode == 0, f"{text}\n{done.stdout}"
-            said = done.stdout
+            printed = done.stdout
         elif is_output:
-            found = {masked(line) for line in said.splitlines()}
+            found = {masked(line) for line in printed.splitlines()}
             for line in text.splitlines():
-                assert masked(line) in found, f"{name_of(page)} shows {line!r}, but the command says\n{said}"
+                assert masked(line) in found, f"{name_of(page)} shows {line!r}, but the command says\n{printed}"
 
 
 def test_make_targets_that_pages_name_exist():

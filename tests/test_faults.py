@@ -1,4 +1,4 @@
-"""Killed, interrupted, out of disk or memory, without rights or network: what is said, and what is left."""
+"""Killed, interrupted, out of disk or memory, without rights or network: what is printed, and what is left."""
 
 import errno
 import json
@@ -70,7 +70,7 @@ def files_in(folder):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A table of 300 rows with five labels a class, and a model of it."""
+    """A table of 300 rows with five labels per class, and a model of it."""
     folder = tmp_path_factory.mktemp("own")
     rng = np.random.default_rng(0)
     lines = [",".join([*(f"c{j}" for j in range(COLUMNS)), "kind"])]
@@ -168,9 +168,9 @@ def forks(tmp_path, prepare, look="", *, times, signals=(signal.SIGKILL,), usual
         timeout=60 + 10 * times,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["first"] == 0
-    return told["outcomes"]
+    recorded = json.loads(done.stdout.splitlines()[-1])
+    assert recorded["first"] == 0
+    return recorded["outcomes"]
 
 
 SAVING = """
@@ -278,13 +278,13 @@ def test_an_interrupt_after_the_renaming_is_an_interrupt_and_the_file_is_new(tmp
 
 
 def test_contents_are_on_the_disk_before_they_get_their_name(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr("ldsu._utils.files.os.fsync", lambda number: told.append(os.fstat(number).st_size))
+    recorded = []
+    monkeypatch.setattr("ldsu._utils.files.os.fsync", lambda number: recorded.append(os.fstat(number).st_size))
     replace = os.replace
-    monkeypatch.setattr("ldsu._utils.files.os.replace", lambda *names: (told.append("renamed"), replace(*names)))
+    monkeypatch.setattr("ldsu._utils.files.os.replace", lambda *names: (recorded.append("renamed"), replace(*names)))
     with replacing(tmp_path / "x", "w", encoding="utf-8") as file:
         file.write("twelve bytes")
-    assert told == [12, "renamed"]
+    assert recorded == [12, "renamed"]
 
 
 def test_a_file_is_as_private_as_the_user_wants_it(tmp_path):
@@ -391,9 +391,9 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(name, own, small_di
     output.write_bytes(b"old")
     fill(small_disk, leave=8192)
     command = [part.format(own=own) for part in WRITERS[name]]
-    said = refusal(call(*command, "-o", output, "-qf"))
-    assert f"{output} cannot be written (No space left on device)" in said
-    assert "Free disk space, or choose a folder on another disk." in said
+    printed = refusal(call(*command, "-o", output, "-qf"))
+    assert f"{output} cannot be written (No space left on device)" in printed
+    assert "Free disk space, or choose a folder on another disk." in printed
     assert output.read_bytes() == b"old"
     assert files_in(small_disk) == sorted([name, "filler"])
     (small_disk / "filler").unlink()
@@ -403,9 +403,9 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(name, own, small_di
 
 def test_a_comparison_on_a_full_disk_is_one_sentence(own, small_disk):
     fill(small_disk, leave=8192)
-    said = refusal(call("compare", own / "table.csv", "--label", "kind", "--out", small_disk / "out", "-q"))
-    assert "No space left on device" in said
-    assert "Free disk space" in said
+    printed = refusal(call("compare", own / "table.csv", "--label", "kind", "--out", small_disk / "out", "-q"))
+    assert "No space left on device" in printed
+    assert "Free disk space" in printed
     assert files_in(small_disk / "out") == []
 
 
@@ -455,11 +455,11 @@ def test_a_run_whose_disk_fills_up_says_so_and_goes_on_when_there_is_space(small
     path = small_disk / "x.sqlite"
     fill(small_disk, leave=2**19)
     done = runner.run(experiment, path, engine="fake_engine", jobs=1, quiet=True)
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert done.exit_code == 1
-    assert "could not be written: database or disk is full" in said
-    assert "Free disk space and run the command again: the rows in the store are kept." in said
-    assert "Traceback" not in said
+    assert "could not be written: database or disk is full" in printed
+    assert "Free disk space and run the command again: the rows in the store are kept." in printed
+    assert "Traceback" not in printed
     with Store(path, read_only=True) as store:
         assert store.check() == []
         kept = sum(count.done for count in store.counts().values())
@@ -562,11 +562,11 @@ def fetch_usps(monkeypatch, cache):
 
 def test_without_a_network_addresses_and_cache_are_named(tmp_path, monkeypatch):
     cache = tmp_path / "cache"
-    said = fetch_usps(monkeypatch, cache)
-    assert "could not be reached" in said
-    assert "https://" in said
-    assert str(cache) in said
-    assert "manually" in said
+    printed = fetch_usps(monkeypatch, cache)
+    assert "could not be reached" in printed
+    assert "https://" in printed
+    assert str(cache) in printed
+    assert "manually" in printed
     assert files_in(cache) == []
 
 
@@ -597,16 +597,16 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(name, own, 
         (read_only, "Choose a writable folder."),
         (read_only / "new", f"(the folder {read_only / 'new'} does not exist). Create the folder first"),
     ):
-        said = refusal(call(*command, "-o", folder / name, "-q"))
-        assert f"{folder / name} cannot be written (" in said
-        assert advice in said
+        printed = refusal(call(*command, "-o", folder / name, "-q"))
+        assert f"{folder / name} cannot be written (" in printed
+        assert advice in printed
     assert files_in(read_only) == []
 
 
 def test_a_folder_below_a_file_is_refused_in_one_sentence(own, tmp_path):
     (tmp_path / "file").write_text("")
-    said = refusal(call("predict", own / "model.ldsu", own / "table.csv", "-o", tmp_path / "file" / "l.csv"))
-    assert f"({tmp_path / 'file'} is not a folder). Choose a writable folder" in said
+    printed = refusal(call("predict", own / "model.ldsu", own / "table.csv", "-o", tmp_path / "file" / "l.csv"))
+    assert f"({tmp_path / 'file'} is not a folder). Choose a writable folder" in printed
     with pytest.raises(WriteError, match="cannot be written"), replacing(tmp_path / "file" / "x"):
         pass
     with pytest.raises(WriteError, match="does not exist"):
@@ -620,20 +620,20 @@ def test_a_dry_run_needs_no_right_to_write(own, read_only):
 
 
 def test_a_comparison_or_a_store_in_a_read_only_folder_is_one_sentence(own, read_only):
-    said = refusal(call("compare", own / "table.csv", "--label", "kind", "--out", read_only / "x", "-q"))
-    assert str(read_only) in said
+    printed = refusal(call("compare", own / "table.csv", "--label", "kind", "--out", read_only / "x", "-q"))
+    assert str(read_only) in printed
     (own / "tiny.toml").write_text(
         'title = "x"\n[protocol]\nrepetitions = 1\nlabels = [1]\n[[data]]\nname = "usps"\n[[method]]\nname = "KPCA"\n'
     )
-    said = refusal(call("bench", "run", own / "tiny.toml", "--store", read_only / "x.sqlite", "-q"))
-    assert f"{read_only / 'x.sqlite'} could not be opened" in said
-    assert "Use a file in a writable folder with --store." in said
+    printed = refusal(call("bench", "run", own / "tiny.toml", "--store", read_only / "x.sqlite", "-q"))
+    assert f"{read_only / 'x.sqlite'} could not be opened" in printed
+    assert "Use a file in a writable folder with --store." in printed
 
 
 def test_a_read_only_cache_is_named_with_the_way_out(read_only, monkeypatch):
-    said = fetch_usps(monkeypatch, read_only / "cache")
-    assert str(read_only) in said
-    assert "set LDSU_CACHE to a folder that can be written" in said
+    printed = fetch_usps(monkeypatch, read_only / "cache")
+    assert str(read_only) in printed
+    assert "set LDSU_CACHE to a folder that can be written" in printed
 
 
 # Memory
@@ -705,8 +705,8 @@ def test_memory_that_runs_out_is_one_sentence_whoever_says_so(error, own, monkey
         raise error
 
     monkeypatch.setattr("ldsu.io.load_model", fail)
-    said = refusal(call("predict", own / "model.ldsu", own / "table.csv", "-q"))
-    assert said.endswith("Close other programs, raise the memory limit (ulimit -v), or use fewer rows.")
+    printed = refusal(call("predict", own / "model.ldsu", own / "table.csv", "-q"))
+    assert printed.endswith("Close other programs, raise the memory limit (ulimit -v), or use fewer rows.")
 
 
 def test_a_fault_of_ours_keeps_its_traceback(own, monkeypatch):
@@ -732,10 +732,10 @@ def session_of(pid):
 
 def check_interrupted(outcomes):
     """Each is interrupted with a word and code 130, or was done before; no process of its session is left."""
-    for code, said, _ in outcomes:
-        assert code in (0, 130), (code, said)
-        assert "Traceback" not in said
-        assert (code == 130) == ("Interrupted" in said)
+    for code, printed, _ in outcomes:
+        assert code in (0, 130), (code, printed)
+        assert "Traceback" not in printed
+        assert (code == 130) == ("Interrupted" in printed)
     assert any(code == 130 for code, _, _ in outcomes)
     started = {pid for _, _, pid in outcomes}
     deadline = time.monotonic() + 5
@@ -795,8 +795,8 @@ def test_a_signal_while_the_program_starts_is_no_traceback(sent, own, tmp_path):
         process.stdout.readline()
         time.sleep(seconds)
         process.send_signal(sent)
-        _, said = process.communicate(timeout=30)
-        assert (process.returncode, said) == (130, "Interrupted.\n")
+        _, printed = process.communicate(timeout=30)
+        assert (process.returncode, printed) == (130, "Interrupted.\n")
     assert files_in(tmp_path) == []
 
 
@@ -886,9 +886,9 @@ def test_no_time_is_negative_though_the_clock_goes_back(tmp_path, monkeypatch, c
     done = runner.run(fake_engine.experiment(repetitions=1), path, engine="fake_engine", jobs=1)
     assert done.exit_code == 0
     assert done.seconds >= 0
-    said = capsys.readouterr().err
-    assert "computed in" in said
-    assert "computed in -" not in said
+    printed = capsys.readouterr().err
+    assert "computed in" in printed
+    assert "computed in -" not in printed
     shown = call("bench", "status", "--store", path)
     assert shown.exit_code == 0
     assert "less than a second ago" in shown.output

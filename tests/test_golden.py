@@ -30,13 +30,13 @@ def test_every_kept_file_is_small_and_belongs_to_a_case():
 
 def test_the_changelog_names_the_kept_results():
     named = f"golden results {make.fingerprint()}"
-    said = named in CHANGELOG.read_text().replace("`", "")
-    assert said, f"The kept results changed: CHANGELOG.md must say why, and name them: {named}."
+    reported = named in CHANGELOG.read_text().replace("`", "")
+    assert reported, f"The kept results changed: CHANGELOG.md must say why, and name them: {named}."
 
 
-def test_a_change_beyond_the_tolerance_is_said_and_one_within_is_not():
+def test_a_change_beyond_the_tolerance_is_reported_and_one_within_is_not():
     kept = {"scores": [[1.0, -2.0], [0.0, 0.5]], "labels": ["a", "b"], "columns": [1, 2], "accuracy": 0.25}
-    for entry, value, said in [
+    for entry, value, reported in [
         ("scores", [[1.0, -2.0], [1.9e-6, 0.5]], False),
         ("scores", [[1.0, -2.0], [2.1e-6, 0.5]], True),
         ("scores", [[1.0, -2.0], [np.nan, 0.5]], True),
@@ -47,7 +47,7 @@ def test_a_change_beyond_the_tolerance_is_said_and_one_within_is_not():
         ("accuracy", None, True),
     ]:
         found = list(make.differences({**kept, entry: value}, kept))
-        assert [line.split(":")[0] for line in found] == [entry] * said
+        assert [line.split(":")[0] for line in found] == [entry] * reported
     assert list(make.differences({}, kept))
     assert list(make.differences({**kept, "more": 1}, kept))
 

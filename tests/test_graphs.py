@@ -9,37 +9,16 @@ from ldsu.graphs import (
     clique_grams,
     clique_grams_kernel,
     clique_laplacian,
+    clique_scatter,
     graph_laplacian,
-    local_discriminant_graph,
     mean_clique_scatter,
     neighbor_weights,
 )
-from ldsu.neighbors._index import cliques, input_neighbors, kernel_neighbors
+from ldsu.neighbors import cliques, input_neighbors
 
 
 def reference_cliques(D2, k):
     return np.array(ref.cliques(D2, k))
-
-
-@pytest.mark.parametrize("k", [1, 2, 5, 60])
-def test_cliques_are_the_point_and_its_nearest(blobs, k):
-    X, _ = blobs
-    expected = reference_cliques(ref.squared_distances(X), k)
-    np.testing.assert_array_equal(cliques(input_neighbors(X, k - 1)[1]), expected)
-    np.testing.assert_array_equal(cliques(kernel_neighbors(X @ X.T, k - 1)[1]), expected)
-
-
-def test_a_point_is_in_its_own_clique_among_copies_of_itself():
-    X = np.repeat(np.random.default_rng(0).standard_normal((3, 2)), 6, axis=0)
-    for neighbors in (input_neighbors(X, 4)[1], kernel_neighbors(X @ X.T, 4)[1]):
-        assert not np.any(neighbors == np.arange(18)[:, None])
-
-
-def test_neighbor_distances_are_squared_distances(blobs):
-    X, _ = blobs
-    D2 = ref.squared_distances(X)
-    for distances, indices in (input_neighbors(X, 3), kernel_neighbors(X @ X.T, 3)):
-        np.testing.assert_allclose(distances, np.take_along_axis(D2, indices, axis=1), rtol=1e-9)
 
 
 def test_class_laplacian_is_its_formula(blobs):
@@ -67,7 +46,7 @@ def test_clique_laplacian_is_its_formula(blobs, k, theta, space):
     ours = clique_grams(X, members) if space == "input" else clique_grams_kernel(K, members)
     np.testing.assert_allclose(ours, grams, atol=1e-10)
     assert mean_clique_scatter(ours) == pytest.approx(ref.mean_clique_scatter(grams), abs=1e-12)
-    L = clique_laplacian(ours, members, theta).toarray()
+    L = clique_laplacian(members, ours, theta)[0].toarray()
     np.testing.assert_allclose(L, expected, atol=1e-9 * max(1, np.abs(expected).max()))
     np.testing.assert_allclose(L, L.T, atol=1e-9 / theta)
     np.testing.assert_allclose(L @ np.ones(len(X)), 0, atol=1e-9 / theta)
@@ -83,8 +62,8 @@ def test_clique_laplacian_of_sparse_samples_is_that_of_dense_ones(blobs):
 def test_relative_units_make_the_graph_independent_of_the_unit_of_the_data(blobs):
     X, _ = blobs
     for K_of in (lambda X: None, lambda X: X @ X.T):
-        L, theta = local_discriminant_graph(X, K_of(X), clique_size=4, theta=0.1, relative=True)
-        L10, theta10 = local_discriminant_graph(10 * X, K_of(10 * X), clique_size=4, theta=0.1, relative=True)
+        L, theta = clique_laplacian(*clique_scatter(X, K_of(X), 4), theta=0.1, relative=True)
+        L10, theta10 = clique_laplacian(*clique_scatter(10 * X, K_of(10 * X), 4), theta=0.1, relative=True)
         np.testing.assert_allclose(L10.toarray(), L.toarray(), atol=1e-10)
         assert theta10 == pytest.approx(100 * theta)
         assert L.diagonal().mean() == pytest.approx(1)
@@ -93,8 +72,8 @@ def test_relative_units_make_the_graph_independent_of_the_unit_of_the_data(blobs
 def test_linear_kernel_cliques_are_input_cliques(blobs):
     X, _ = blobs
     X = X - X.mean(axis=0)
-    in_input, _ = local_discriminant_graph(X, None, clique_size=4, theta=0.1, relative=False)
-    in_kernel, _ = local_discriminant_graph(X, X @ X.T, clique_size=4, theta=0.1, relative=False)
+    in_input, _ = clique_laplacian(*clique_scatter(X, None, 4), theta=0.1)
+    in_kernel, _ = clique_laplacian(*clique_scatter(X, X @ X.T, 4), theta=0.1)
     np.testing.assert_allclose(in_input.toarray(), in_kernel.toarray(), atol=1e-8)
 
 
@@ -113,4 +92,4 @@ def test_neighbor_graph_is_its_formula(blobs):
 def test_clique_ridge_too_small_for_floating_point_is_an_error():
     members = np.array([[0, 1], [1, 0]])
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="theta = 1e-320 is too small"):
-        clique_laplacian(np.zeros((2, 2, 2)), members, 1e-320)
+        clique_laplacian(members, np.zeros((2, 2, 2)), 1e-320)

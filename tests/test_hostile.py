@@ -265,7 +265,7 @@ def test_far_new_points_get_finite_features(blobs):
 
 @pytest.mark.parametrize("labels", [None, [0, 1, -1, -1, -1]])
 @pytest.mark.parametrize("filter_", ["tikhonov", "heat", "truncate"])
-def test_a_kernel_that_is_zero_is_said_to_be(filter_, labels):
+def test_a_kernel_that_is_zero_is_an_error(filter_, labels):
     with pytest.raises(ValueError, match=r"kernel.* is zero"):
         LDSU(kernel="cosine", filter=filter_).fit(np.zeros((5, 2)), labels)
 

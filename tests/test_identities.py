@@ -59,7 +59,7 @@ def test_2_a_linear_svm_cannot_tell_all_components_from_kernel_pca(digits):
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)
 
 
-def test_3_with_one_label_a_class_lam_only_rescales(blobs):
+def test_3_with_one_label_per_class_lam_only_rescales(blobs):
     X, y = blobs
     one_each = np.full_like(y, -1)
     for label in range(3):

@@ -4,7 +4,7 @@ import scipy.sparse
 
 import references as ref
 from ldsu.kernels import Kernel, check_kernel_matrix, check_magnitude, median_gamma
-from ldsu.neighbors._index import input_neighbors
+from ldsu.neighbors import input_neighbors
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((9, 4)), RNG.random((7, 4))

@@ -41,7 +41,7 @@ def held_out_map(method, X, y, labels, splits=3):
 
 @pytest.mark.parametrize("filter", ["tikhonov", "heat", "truncate"])
 @pytest.mark.parametrize(("name", "gain"), [("umist", 0.08), ("coil20", 0.05), ("usps", 0.05)])
-def test_from_one_label_a_class_ldsu_is_far_ahead_of_kernel_pca(real_data, name, filter, gain):
+def test_from_one_label_per_class_ldsu_is_far_ahead_of_kernel_pca(real_data, name, filter, gain):
     X, y = images(real_data, name)
     ldsu = held_out_map(LDSU(filter=filter, strength=100.0 if filter == "tikhonov" else 10.0), X, y, 1)
     assert ldsu > held_out_map(KPCA(), X, y, 1) + gain
@@ -55,7 +55,7 @@ def test_untuned_default_reaches_the_papers_tuned_figure(real_data, name, labels
     assert held_out_map(LDSU(), *images(real_data, name), labels) > paper
 
 
-def test_nine_labels_a_class_solve_umist(real_data):
+def test_nine_labels_per_class_solve_umist(real_data):
     X, y = images(real_data, "umist")
     assert held_out_map(LDSU(), X, y, 9) > 0.985
 

@@ -87,7 +87,7 @@ def test_label_names_do_not_matter(digits, method):
 
 
 @every_method
-def test_all_labelled_and_one_label_a_class_work(digits, method):
+def test_all_labelled_and_one_label_per_class_work(digits, method):
     X, _ = digits
     full = np.arange(len(X)) % 4
     single = np.full(len(X), -1)
@@ -302,7 +302,7 @@ def test_fewer_components_are_a_prefix_of_more(digits):
         assert_close(method(5).fit_transform(X, y), method(20).fit_transform(X, y)[:, :5], 1e-9)
 
 
-def test_stages_are_timed_and_told(digits, capsys):
+def test_stages_are_timed_and_printed(digits, capsys):
     X, y = digits
     model = LDSU(filter="truncate", verbose=True).fit(X, y)
     assert {"kernel", "graphs", "decompose kernel", "decompose graphs"} <= set(model.timings_)

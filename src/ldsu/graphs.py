@@ -22,15 +22,7 @@ CLIQUES_AT_ONCE = 2**13
 def class_laplacian(codes: np.ndarray) -> scipy.sparse.csr_array:
     """Laplacian of the graph that joins labelled points of one class: ``m_t I - 1 1^T`` per class t, zero elsewhere.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n,)
-        Class numbers, -1 where unlabelled.
-
-    Returns
-    -------
-    L_w : sparse array of shape (n, n)
-        Stores m_t^2 entries per class; `class_laplacian_rows` avoids forming it.
+    It stores m_t^2 entries per class; `class_laplacian_rows` avoids forming it.
     """
     G = class_indicator(codes)
     labelled = codes >= 0
@@ -52,6 +44,30 @@ def class_indicator(codes: np.ndarray, *, unit_columns: bool = False) -> scipy.s
     counts = class_counts(codes)
     values = 1 / np.sqrt(counts[codes[labelled]]) if unit_columns else np.ones(labelled.size)
     return scipy.sparse.csr_array((values, (labelled, codes[labelled])), shape=(codes.shape[0], counts.size))
+
+
+def clique_scatter(X: Any, K: Any, clique_size: int, arrays: Arrays = CPU) -> tuple[np.ndarray, np.ndarray]:
+    """Cliques (n, k) of each point and its nearest neighbors, and their centered Gram matrices (n, k, k), on the CPU.
+
+    In the input space of X (n x d), or, if K (n x n) is given, in the feature space of the kernel; on the device of
+    `arrays`.
+    """
+    k = clique_size - 1
+    on_device = arrays.xp is not np
+    if K is not None:
+        neighbors = nearest_by_kernel(K, k, arrays.xp) if on_device else kernel_neighbors(K, k)[1]
+        members = cliques_of(neighbors, arrays)
+        grams = clique_grams_kernel(K, members)
+    elif on_device and not scipy.sparse.issparse(X):
+        points = arrays.put(X, "float64")
+        members = cliques_of(nearest(points, points, k, True, arrays.xp)[1], arrays)
+        grams = clique_grams(points, members, arrays)
+    else:
+        arrays = CPU
+        members = cliques_of(input_neighbors(X, k)[1])
+        grams = clique_grams(X, members)
+    # Only a few numbers per sample are left: continue on the CPU.
+    return arrays.get(members), arrays.get(grams)
 
 
 def clique_grams(X: Any, cliques: Any, arrays: Arrays = CPU) -> Any:
@@ -108,100 +124,23 @@ def assemble_cliques(weights: np.ndarray, cliques: np.ndarray) -> scipy.sparse.c
     return scipy.sparse.coo_array((weights.ravel(), (rows, columns)), shape=(n, n)).tocsr()
 
 
-def clique_laplacian(grams: np.ndarray, cliques: np.ndarray, theta: float) -> scipy.sparse.csr_array:
-    """Local discriminant Laplacian ``L = sum_i S_i L_i S_i^T``, ``L_i = H (G_i + theta I)^-1 H``.
-
-    Parameters
-    ----------
-    grams : ndarray of shape (n, k, k)
-        Centered Gram matrices of the cliques.
-    cliques : ndarray of shape (n, k)
-        Members of the cliques.
-    theta : float
-        Ridge, > 0, in the units of the Gram matrices.
-
-    Returns
-    -------
-    L : sparse array of shape (n, n)
-        Symmetric, positive semi-definite, ``L @ 1 = 0``, at most n k^2 entries.
-    """
-    return assemble_cliques(clique_weights(grams, theta), cliques)
-
-
-def local_discriminant_graph(
-    X: Any, K: Any, *, clique_size: int, theta: float, relative: bool, arrays: Arrays = CPU
+def clique_laplacian(
+    cliques: np.ndarray, grams: np.ndarray, theta: float, *, relative: bool = False
 ) -> tuple[scipy.sparse.csr_array, float]:
-    """Compute neighbors, cliques and the local discriminant Laplacian.
+    """Local discriminant Laplacian ``L = sum_i S_i L_i S_i^T``, ``L_i = H (G_i + theta I)^-1 H``, of `clique_scatter`.
 
-    Parameters
-    ----------
-    X : array or sparse matrix of shape (n, d)
-        Samples; used only if K is None.
-    K : array of shape (n, n) or None
-        Kernel matrix; if given, neighbors and cliques are computed in its feature space instead of the input space.
-    clique_size : int
-        k, including the point itself.
-    theta : float
-        Ridge of the cliques.
-    relative : bool
-        Measure theta in units of the mean clique scatter, and divide L by the mean of its diagonal.
-    arrays : Arrays
-        Device of K, of the neighbor search and of the Gram matrices.
-
-    Returns
-    -------
-    L : sparse array of shape (n, n)
-    theta : float
-        Ridge in the units of the data.
+    L is symmetric and positive semi-definite, ``L @ 1 = 0``, with at most n k^2 entries. If `relative`, theta is in
+    units of the mean clique scatter, and L is divided by the mean of its diagonal. Also returns the ridge in the units
+    of the data.
     """
-    members, grams = clique_scatter(X, K, clique_size, arrays)
-    return scaled_clique_laplacian(grams, members, theta, relative=relative)
-
-
-def clique_scatter(X: Any, K: Any, clique_size: int, arrays: Arrays = CPU) -> tuple[np.ndarray, np.ndarray]:
-    """Cliques (n, k) and their centered Gram matrices (n, k, k), on the CPU; see `local_discriminant_graph`."""
-    k = clique_size - 1
-    on_device = arrays.xp is not np
-    if K is not None:
-        neighbors = nearest_by_kernel(K, k, arrays.xp) if on_device else kernel_neighbors(K, k)[1]
-        members = cliques_of(neighbors, arrays)
-        grams = clique_grams_kernel(K, members)
-    elif on_device and not scipy.sparse.issparse(X):
-        points = arrays.put(X, "float64")
-        members = cliques_of(nearest(points, points, k, True, arrays.xp)[1], arrays)
-        grams = clique_grams(points, members, arrays)
-    else:
-        arrays = CPU
-        members = cliques_of(input_neighbors(X, k)[1])
-        grams = clique_grams(X, members)
-    # Only a few numbers per sample are left: continue on the CPU.
-    return arrays.get(members), arrays.get(grams)
-
-
-def scaled_clique_laplacian(
-    grams: np.ndarray, cliques: np.ndarray, theta: float, *, relative: bool
-) -> tuple[scipy.sparse.csr_array, float]:
-    """`clique_laplacian`, scaled if `relative`, and the ridge in the units of the data."""
     if relative:
         theta *= mean_clique_scatter(grams) or 1.0
-    L = clique_laplacian(grams, cliques, theta)
-    return (L / mean_diagonal(L) if relative else L), theta
-
-
-def mean_diagonal(L: scipy.sparse.csr_array) -> float:
-    """Mean of the diagonal, or 1 for an empty graph: the unit of a relative lam."""
-    return float(L.diagonal().mean()) or 1.0
+    L = assemble_cliques(clique_weights(grams, theta), cliques)
+    return (L / (float(L.diagonal().mean()) or 1.0) if relative else L), theta
 
 
 def neighbor_weights(neighbors: np.ndarray, weights: np.ndarray | None = None) -> scipy.sparse.csr_array:
-    """Symmetric weights of the graph that joins i and j if either is a neighbor of the other.
-
-    Parameters
-    ----------
-    neighbors : ndarray of shape (n, k)
-    weights : ndarray of shape (n, k), optional
-        Weight of each pair, symmetric. Default: 1.
-    """
+    """Weights of the graph that joins i and j if either is among the neighbors (n, k) of the other: given, or 1."""
     n, k = neighbors.shape
     values = np.ones(n * k) if weights is None else weights.ravel()
     rows = np.repeat(np.arange(n), k)

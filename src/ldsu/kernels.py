@@ -32,25 +32,13 @@ MEDIAN_ROWS = 1000
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with resolved parameters. Call it to compute a kernel matrix.
+    """A kernel with resolved parameters. Call it to compute a kernel matrix."""
 
-    Attributes
-    ----------
-    name : str or callable
-        One of `KERNELS`, or a function of two rows, as in scikit-learn's `pairwise_kernels`.
-    gamma : float or None
-        Bandwidth of rbf, chi2 and poly; None for other kernels.
-    degree, coef0 : float
-        Parameters of poly.
-    params : dict
-        Additional keyword arguments of a callable.
-    """
-
-    name: str | Callable[..., float]
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1
-    params: dict[str, Any] = field(default_factory=dict)
+    name: str | Callable[..., float]  # one of `KERNELS`, or a function of two rows, as in `pairwise_kernels`
+    gamma: float | None = None  # bandwidth of rbf, chi2 and poly
+    degree: int = 3  # of poly
+    coef0: float = 1  # of poly
+    params: dict[str, Any] = field(default_factory=dict)  # additional keyword arguments of a callable
 
     def __call__(self, X: Any, Y: Any = None, arrays: Arrays = CPU) -> Any:
         """Evaluate the kernel between the rows of X (a x d) and Y (b x d): shape (a, b), on the device of `arrays`.
@@ -59,18 +47,25 @@ class Kernel:
         small eigenvalues that the methods use. For "precomputed", X holds kernel values against all training points
         and Y, if given, the indices of the columns to select.
         """
-        if arrays.xp is not np:
-            if self.name in DEVICE_KERNELS and not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Y):
-                X, Y = arrays.put(X, "float64"), None if Y is None else arrays.put(Y, "float64")
-                return self._finite(_product_kernel(self, X, Y, arrays.xp), arrays.xp)
+        on_device = arrays.xp is not np
+        if on_device and (self.name not in DEVICE_KERNELS or scipy.sparse.issparse(X) or scipy.sparse.issparse(Y)):
             return arrays.put(self(X, Y))
         if self.name == "precomputed":
             return np.asarray(X if Y is None else X[:, Y], dtype=np.float64)
-        X = X.astype(np.float64, copy=False)
-        Y = None if Y is None else Y.astype(np.float64, copy=False)
-        if callable(self.name):
-            K = _callable_matrix(self.name, dense(X), None if Y is None else dense(Y), self.params)
+        if on_device:
+            K = _product_kernel(self, arrays.put(X, "float64"), Y if Y is None else arrays.put(Y, "float64"), arrays.xp)
+        elif callable(self.name):
+            rows = (Z if Z is None else dense(Z).astype(np.float64) for Z in (X, Y))
+            try:
+                K = pairwise_kernels(*rows, metric=self.name, **self.params)
+            except TypeError as error:
+                raise ValueError(
+                    f"The kernel function failed on two rows of X ({error}). It is called as "
+                    "kernel(x, y, **kernel_params) with two 1-d arrays and must return a number."
+                ) from error
         else:
+            X = X.astype(np.float64, copy=False)
+            Y = None if Y is None else Y.astype(np.float64, copy=False)
             if scipy.sparse.issparse(X) and (Y is None or scipy.sparse.issparse(Y)):
                 X, Y = _without_empty_columns(X, Y)
             if self.name == "chi2":
@@ -85,10 +80,7 @@ class Kernel:
             }
             with np.errstate(all="ignore"):  # overflow is reported below
                 K = dense(pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {})))
-        return self._finite(K, np)
-
-    def _finite(self, K: Any, xp: Any) -> Any:
-        if not bool(xp.isfinite(K).all()):
+        if not bool(arrays.xp.isfinite(K).all()):
             raise ValueError(
                 f"{self} is NaN or infinite for some pair of rows. Rescale X, or use smaller kernel parameters."
             )
@@ -315,14 +307,3 @@ def _counts(X: Any) -> np.ndarray:
     if lowest < 0:
         raise ValueError(f"Negative values in data: chi2 requires counts, but the minimum of X is {lowest:.3g}.")
     return X if X.flags.writeable else X.copy()
-
-
-def _callable_matrix(function: Callable[..., float], X: Any, Y: Any, params: dict[str, Any]) -> np.ndarray:
-    try:
-        K = pairwise_kernels(X, Y, metric=function, **params)
-    except TypeError as error:
-        raise ValueError(
-            f"The kernel function failed on two rows of X ({error}). It is called as kernel(x, y, **kernel_params) "
-            "with two 1-d arrays and must return a number."
-        ) from error
-    return K

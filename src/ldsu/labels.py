@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
 UNLABELLED = -1
 
 
-def unlabelled_mask(y: Any) -> np.ndarray:
+def unlabelled_mask(y: ArrayLike) -> NDArray[np.bool_]:
     """Return a mask of the unlabelled entries of `y`.
 
     Unlabelled are the number -1 (scikit-learn's convention), the missing values `None`, `NaN` and `pandas.NA`, empty or
@@ -41,7 +42,7 @@ def unlabelled_mask(y: Any) -> np.ndarray:
     return np.fromiter((_is_missing(value) for value in y), dtype=bool, count=y.shape[0])
 
 
-def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+def encode_labels(y: ArrayLike | None, n_samples: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Encode labels such that ``y = classes[codes]``, with code -1 for unlabelled entries.
 
     Parameters
@@ -74,7 +75,17 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     if values.dtype.kind == "O":
         values = _plain_array(values)
     if values.dtype.kind == "f":
-        _check_whole_numbers(values)
+        # scikit-learn's check warns of "a regression problem" if most classes have one label: the usual case here.
+        if not np.all(np.isfinite(values)):
+            raise ValueError(
+                "y contains an infinite value, which is not a class. Use NaN or -1 for unlabelled entries."
+            )
+        fractional = values[values != np.round(values)]
+        if fractional.size:
+            raise ValueError(
+                f"Unknown label type: continuous. y has {fractional[0]:.6g}, "
+                "but a class must be an integer or a string."
+            )
     codes = np.full(n_samples, UNLABELLED, dtype=np.int64)
     if values.size == 0:
         return codes, np.empty(0, dtype=values.dtype)
@@ -109,22 +120,17 @@ def sample_others(n: int, rows: np.ndarray, count: int, rng: np.random.Generator
     return np.sort(drawn[~np.isin(drawn, rows)][:count])
 
 
-def _check_whole_numbers(values: np.ndarray) -> None:
-    # scikit-learn's check warns of "a regression problem" if most classes have one label: the usual case here.
-    if not np.all(np.isfinite(values)):
-        raise ValueError("y contains an infinite value, which is not a class. Use NaN or -1 for unlabelled entries.")
-    fractional = values[values != np.round(values)]
-    if fractional.size:
-        raise ValueError(
-            f"Unknown label type: continuous. y has {fractional[0]:.6g}, but a class must be an integer or a string."
-        )
-
-
 def _as_1d(y: Any) -> np.ndarray:
+    """Labels as an array of one dimension that keeps missing values."""
     if hasattr(y, "to_numpy") and hasattr(y, "dtype"):  # a series: keep its missing values as objects
         y = y.to_numpy()
     elif not hasattr(y, "__array__") and not np.isscalar(y):
-        y = _list_to_array(y)
+        values = list(y)
+        y = np.asarray(values, dtype=object)  # which leaves None, NaN and numbers as they are
+        if y.ndim != 1:
+            y = np.asarray(values)
+        elif y.size and not any(_is_missing(value) for value in y):
+            y = _plain_array(y)
     if np.ma.is_masked(y):
         masked, y = y, y.data.astype(object)
         y[masked.mask] = None
@@ -132,15 +138,6 @@ def _as_1d(y: Any) -> np.ndarray:
     if y.ndim != 1:
         y = column_or_1d(y, warn=True)
     return y
-
-
-def _list_to_array(y: Any) -> np.ndarray:
-    """Convert a list to an array without converting None, NaN or numbers to strings."""
-    values = list(y)
-    array = np.asarray(values, dtype=object)
-    if array.ndim != 1:
-        return np.asarray(values)
-    return array if array.size == 0 or any(_is_missing(value) for value in array) else _plain_array(array)
 
 
 def _plain_array(values: np.ndarray) -> np.ndarray:

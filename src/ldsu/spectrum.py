@@ -23,18 +23,10 @@ solve_shifted: ShiftedSolve = CPU.solve
 
 
 def numerical_rank(eigenvalues: np.ndarray, n: int, *, eps: float = EPS, unit: float | None = None) -> int:
-    """Count eigenvalues above rounding error, ``n eps unit``.
+    """Count eigenvalues of an n x n matrix above its rounding error, ``n eps unit``.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray
-        In any order.
-    n : int
-        Size of the matrix.
-    eps : float
-        Relative error of the matrix entries.
-    unit : float, optional
-        Magnitude of the numbers it was computed from. Default: the largest eigenvalue.
+    `eps` is the relative error of its entries, `unit` the magnitude of the numbers it was computed from, by default the
+    largest eigenvalue.
     """
     unit = max(eigenvalues.max(initial=0), 0) if unit is None else unit
     return int(np.sum(eigenvalues > n * eps * unit))
@@ -45,20 +37,8 @@ def canonicalize_degenerate(mu: np.ndarray, T: Any, variances: np.ndarray, r: in
 
     A graph of several components has a zero eigenvalue for each of them, and any rotation of their eigenvectors
     solves the problem. The rotation with uncorrelated features, largest variance first, is chosen: it depends on the
-    data and not on the order of the rows.
-
-    Parameters
-    ----------
-    mu : ndarray of shape (q,)
-        Eigenvalues, sorted.
-    T : array of shape (q, q)
-        Eigenvectors in columns, as directions of the coordinates B of a `KernelBasis`.
-    variances : ndarray of shape (q,)
-        Eigenvalues of the kernel matrix, ``B^T B = diag(variances)``.
-    r : int
-        Number of columns that will be kept.
-    arrays : Arrays
-        Device of T.
+    data and not on the order of the rows. `mu` (q,) is sorted; the columns of T (q, q) are directions of the
+    coordinates B of a `KernelBasis`, ``B^T B = diag(variances)``.
     """
     if mu.size == 0:
         return T
@@ -94,18 +74,10 @@ def resolve_n_components(n_components: Any, available: int) -> int:
 
 @dataclass(frozen=True)
 class KernelBasis:
-    """The kernel matrix as coordinates: ``K = B B^T``, ``B = V Lambda^1/2`` from ``K = V Lambda V^T``.
+    """The kernel matrix as coordinates: ``K = B B^T``, ``B = V Lambda^1/2`` from ``K = V Lambda V^T``."""
 
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (rank,)
-        Lambda, descending, without numerically zero eigenvalues.
-    coordinates : array of shape (n, rank)
-        B, on the device of the kernel matrix.
-    """
-
-    eigenvalues: np.ndarray
-    coordinates: Any
+    eigenvalues: np.ndarray  # Lambda (rank,), descending, without numerically zero eigenvalues
+    coordinates: Any  # B (n, rank), on the device of the kernel matrix
 
     @classmethod
     def from_kernel_matrix(cls, K: Any, *, eps: float = EPS, arrays: Arrays = CPU) -> KernelBasis:

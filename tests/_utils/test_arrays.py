@@ -12,9 +12,7 @@ from sklearn.datasets import load_digits
 from conftest import few_labels
 from ldsu import LDSU, Problem
 from ldsu._utils.arrays import CPU, arrays_on
-from ldsu.neighbors._device import nearest, nearest_by_kernel
-from ldsu.neighbors._index import kernel_neighbors
-from ldsu.solvers._filters import FILTERS
+from ldsu.solvers import FILTERS
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -113,7 +111,7 @@ def test_a_problem_is_reused_on_its_device():
         LDSU().fit(X, y, problem=problem)
 
 
-def test_where_one_solve_loses_accuracy_both_take_the_spectral_road():
+def test_where_one_solve_loses_accuracy_both_use_the_spectral_algorithm():
     X, _, _ = data("linear")
     y = some_digits()[1]
     cpu, other = (LDSU(kernel="linear", strength=1e9, device=device).fit(X, y) for device in ("cpu", "torch"))
@@ -166,7 +164,7 @@ def test_a_matrix_that_does_not_fit_the_device_is_refused_with_its_size(monkeypa
 
 
 def sparse_inner_products(device, dtype, **options):
-    """Of the features: in single precision the directions of nearly equal weight are not told apart."""
+    """Of the features: in single precision the directions of nearly equal weight are not distinguished."""
     X, new, _ = data("rbf", dtype)
     model = LDSU(solver="sparse", device=device, **options).fit(X, some_digits()[1])
     features = model.transform(np.vstack([X, new]))
@@ -208,7 +206,7 @@ class TestOperations:
     def test_sparse_matrices_multiply_alike(self):
         A = scipy.sparse.random_array((30, 30), density=0.1, random_state=np.random.default_rng(0), format="csr")
         B = np.random.default_rng(1).standard_normal((30, 5))
-        product = self.arrays.put_sparse(A) @ self.arrays.put(B)
+        product = self.arrays.put(A) @ self.arrays.put(B)
         np.testing.assert_allclose(self.arrays.get(product), A @ B, atol=1e-14)
 
     def test_eigenpairs_are_read_from_the_lower_triangle(self):
@@ -248,71 +246,6 @@ class TestOperations:
         assert not np.any(np.isfinite(self.arrays.get(self.arrays.lu_solve(self.arrays.lu_factor(A), T))))
 
 
-def brute(X, Q, exclude_self):
-    X, Q = X.astype(np.float64), Q.astype(np.float64)
-    D2 = np.array([((X - q) ** 2).sum(axis=1) for q in Q])
-    if exclude_self:
-        np.fill_diagonal(D2, np.inf)
-    return D2
-
-
-def rows(kind, dtype):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((90, 6))
-    if kind == "duplicates":
-        X = np.repeat(X[:30], 3, axis=0)[rng.permutation(90)]
-    elif kind == "constant":
-        X[:] = X[0]
-    elif kind == "far from zero":
-        X = np.round(64 * X) / 64 + 1024  # which single precision holds
-    elif kind == "tight clusters":
-        X = 100 * X[rng.integers(0, 3, 90)] + 1e-4 * rng.standard_normal((90, 6))
-    return X.astype(dtype)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("k", [0, 1, 5, 89])
-@pytest.mark.parametrize("kind", ["plain", "duplicates", "constant", "far from zero", "tight clusters"])
-@pytest.mark.parametrize("exclude_self", [True, False])
-def test_nearest_finds_what_comparing_all_pairs_finds(kind, k, dtype, exclude_self):
-    X = rows(kind, dtype)
-    Q = X if exclude_self else X[::7] + np.dtype(dtype).type(0.25)
-    distances, indices = nearest(torch.as_tensor(X), torch.as_tensor(Q), k, exclude_self, torch)
-    assert distances.dtype == torch.as_tensor(X).dtype
-    assert indices.dtype == torch.int64
-    distances, indices = distances.numpy(), indices.numpy()
-    assert distances.shape == indices.shape == (len(Q), k)
-    D2 = brute(X, Q, exclude_self)
-    # The spread of the data is the unit of rounding, and the distances themselves where they are by differences.
-    eps = 64 * float(np.finfo(dtype).eps)
-    expected = np.sort(D2, axis=1)[:, :k]
-    offset = np.finfo(dtype).eps * np.abs(X - X.mean(axis=0, dtype=np.float64)).max()
-    tolerance = eps * expected + 8 * offset * np.sqrt(expected) + 8 * offset**2
-    assert np.all(np.abs(distances - expected) <= tolerance)
-    assert np.all(np.abs(np.take_along_axis(D2, indices, axis=1) - expected) <= tolerance)
-    assert np.all(np.diff(distances, axis=1) >= 0)
-    for row, listed in enumerate(indices):
-        assert len(set(listed)) == k
-        assert not (exclude_self and row in listed)
-
-
-def test_nearest_does_not_depend_on_the_blocks(monkeypatch):
-    X = torch.as_tensor(rows("duplicates", "float64"))
-    whole = nearest(X, X, 4, True, torch)
-    monkeypatch.setattr("ldsu.neighbors._device.BLOCK_BYTES", 20_000)
-    parts = nearest(X, X, 4, True, torch)
-    assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
-
-
-@pytest.mark.parametrize("k", [0, 1, 5, 89])
-def test_neighbors_in_the_kernel_space_are_those_of_numpy(k, monkeypatch):
-    X = rows("plain", "float64")
-    K = (X @ X.T + 1) ** 2
-    np.testing.assert_array_equal(nearest_by_kernel(torch.as_tensor(K), k, torch).numpy(), kernel_neighbors(K, k)[1])
-    monkeypatch.setattr("ldsu.neighbors._device.BLOCK_BYTES", 20_000)
-    np.testing.assert_array_equal(nearest_by_kernel(torch.as_tensor(K), k, torch).numpy(), kernel_neighbors(K, k)[1])
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
 @pytest.mark.parametrize("filter_name", FILTERS)
 def test_a_gpu_gives_the_features_of_the_cpu(filter_name):
@@ -325,7 +258,7 @@ def test_a_gpu_gives_the_features_of_the_cpu(filter_name):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
 def test_the_sparse_solver_on_a_gpu_has_the_features_of_the_cpu():
     X, new, _ = data("rbf")
-    # With few anchors their columns are solved last, and those before them are put aside.
+    # With few anchors their columns are solved last, and converged ones before them are dropped.
     parameters = {"solver": "sparse", "tol": 1e-10, "min_anchors": 1, "n_landmarks": 60}
     cpu, gpu = (LDSU(device=device, **parameters).fit(X, some_digits()[1]) for device in ("cpu", "cuda"))
     assert_same_features(cpu.transform(new), gpu.transform(new), 1e-7)

@@ -5,7 +5,7 @@ import scipy.sparse
 from conftest import few_labels, peak_memory
 from ldsu import LDSU, METHODS
 from ldsu._utils.memory import available_memory, require_memory
-from ldsu.graphs import local_discriminant_graph
+from ldsu.graphs import clique_laplacian, clique_scatter
 
 
 def test_available_memory_is_a_sane_number():
@@ -96,7 +96,7 @@ def test_cliques_take_no_n_by_n_array():
     n = 6000
     X = np.random.default_rng(0).standard_normal((n, 5)).astype(np.float32)
     with peak_memory() as peak:
-        local_discriminant_graph(X, None, clique_size=5, theta=0.1, relative=True)
+        clique_laplacian(*clique_scatter(X, None, 5), theta=0.1, relative=True)
     assert peak() < 0.25 * 8 * n * n
 
 

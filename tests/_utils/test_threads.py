@@ -37,7 +37,7 @@ def one_thread_a_product():
 
 @pytest.fixture(scope="module")
 def samples():
-    """200 digits with three labels a class, and 100 others."""
+    """200 digits with three labels per class, and 100 others."""
     X, y = load_digits(return_X_y=True)
     few = np.full(200, -1)
     for label in range(10):
@@ -169,7 +169,7 @@ def test_fits_in_many_threads_are_those_alone(name, samples):
         assert_same(found, expected)
 
 
-def test_warnings_are_heard_again_when_many_threads_have_loaded_fitted_and_predicted(table_model, samples, fitted):
+def test_warning_filters_are_restored_after_many_threads_have_loaded_fitted_and_predicted(table_model, samples, fitted):
     path, table = table_model
     X, few, new = samples
     before = list(warnings.filters), np.geterr()

@@ -44,9 +44,9 @@ def report(tmp_path_factory):
     experiment = small_experiment()
     rows = make_rows(experiment)
     store = make_store(folder / "store.sqlite", experiment, rows)
-    said = []
-    paths = write_report(experiment, store, folder / "out", progress=said.append)
-    return {"experiment": experiment, "rows": rows, "store": store, "paths": paths, "said": said}
+    reported = []
+    paths = write_report(experiment, store, folder / "out", progress=reported.append)
+    return {"experiment": experiment, "rows": rows, "store": store, "paths": paths, "reported": reported}
 
 
 def write(tmp_path, experiment, rows, **options):
@@ -96,7 +96,7 @@ def test_all_formats_are_written_and_nothing_else(report):
         "table.tex",
     ]
     assert set(paths) == {"html", "markdown", "csv", "latex", "settings"}
-    assert report["said"][0] == "reading rows"
+    assert report["reported"][0] == "reading rows"
 
 
 def test_page_is_well_formed_and_asks_nothing_of_the_network(report):
@@ -125,7 +125,7 @@ def test_a_failed_write_leaves_the_old_report(report, tmp_path, monkeypatch):
     assert not list((tmp_path / "out").glob("*.part*"))
 
 
-def test_csv_has_one_row_a_cell_and_says_what_selection_says(report):
+def test_csv_has_one_row_per_cell_and_agrees_with_selection(report):
     with report["paths"]["csv"].open() as file:
         table = {(r["data"], int(r["labels"]), r["method"], r["selection"]): r for r in csv.DictReader(file)}
     experiment = report["experiment"]
@@ -163,7 +163,7 @@ def test_page_shows_ours_and_the_papers_figure_in_each_cell(report):
     assert not any("paper" in t for t in tips(source) if "DIGITS" in t and "per class\nMAP" in t)
 
 
-def test_chosen_parameters_are_told_once_where_shared_and_by_split_where_not():
+def test_chosen_parameters_are_listed_once_if_shared_and_by_split_if_not():
     settings = (Setting('{"k":5,"theta":0.1}', 1.0), Setting('{"k":3,"theta":0.1}', 1.0))
     choice = Choice("umist", 3, "LDSU", "honest", (0, 2), (0.5, 0.6), (0.4, 0.5), settings, ("cross-validation",) * 2)
     assert text_report.settings_text(choice) == "theta = 0.1, C = 1\nsplit 0: k = 5\nsplit 2: k = 3"
@@ -245,7 +245,7 @@ def test_texts_of_pictures_do_not_change_where_their_element_ends(report):
     assert json.loads(block) == [{"title": HOSTILE}]
 
 
-def test_an_unfinished_run_is_said_to_be_one(tmp_path):
+def test_an_unfinished_run_is_marked(tmp_path):
     experiment = small_experiment()
     rows = [one for one in make_rows(experiment) if not (one["data"] == "umist" and one["split"] == 2)]
     rows[0] |= {"map": None, "accuracy": None, "error": "too little memory"}

@@ -164,10 +164,10 @@ def test_a_killed_worker_is_replaced_and_the_run_ends_whole(undisturbed, tmp_pat
     wait_until(lambda: n_rows(path) >= 6)
     workers_of(process)[0].kill()
     gate.touch()
-    _, said = process.communicate(timeout=60)
+    _, printed = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "was killed (SIGKILL)" in said
-    assert "The task is retried." in said
+    assert "was killed (SIGKILL)" in printed
+    assert "The task is retried." in printed
     assert comparable(path) == comparable(undisturbed)
 
 
@@ -188,8 +188,8 @@ def test_two_runs_on_one_store_share_the_work(undisturbed, tmp_path):
     wait_until(lambda: n_rows(path) == 6)  # each has its first batch of a task
     gate.touch()
     for process in processes:
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 0, said
+        _, printed = process.communicate(timeout=60)
+        assert process.returncode == 0, printed
     assert comparable(path) == comparable(undisturbed)
     with Store(path) as store:
         by_task = {(row["data"], row["split"], row["run"]) for row in store.rows()}
@@ -203,12 +203,12 @@ def test_a_run_that_finds_everything_claimed_waits_and_takes_over_what_is_left(u
     first = start(path, gate=tmp_path / "never", experiment=small)
     wait_until(lambda: n_rows(path) == 6)
     second = start(path, json=True, quiet=False, experiment=small)
-    said = ""
-    while "this run waits, and takes over if the other stops" not in said or '"elsewhere": 2' not in said:
+    printed = ""
+    while "this run waits, and takes over if the other stops" not in printed or '"elsewhere": 2' not in printed:
         line = second.stdout.readline()
         assert line, "it did not wait"
-        said += line
-    assert '"cells_done": 6' in said
+        printed += line
+    assert '"cells_done": 6' in printed
     first.kill()
     first.communicate()
     second.communicate(timeout=60)
@@ -240,11 +240,11 @@ def test_ctrl_c_ends_it_at_once_with_code_130_and_says_how_to_continue(sent, tmp
     workers = workers_of(process)
     assert len(workers) == 2
     process.send_signal(sent)
-    _, said = process.communicate(timeout=10)
+    _, printed = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert "Interrupted with" in said
-    assert "Run the same command to continue." in said
-    assert "Traceback" not in said
+    assert "Interrupted with" in printed
+    assert "Run the same command to continue." in printed
+    assert "Traceback" not in printed
     assert all(map(is_dead, workers))
     assert len(comparable(path)) == 6
     with Store(path) as store:
@@ -255,10 +255,10 @@ def test_ctrl_c_in_a_terminal_reaches_starting_workers_without_a_traceback(tmp_p
     process = start(tmp_path / "x.sqlite", gate=tmp_path / "never", quiet=False)
     wait_until(lambda: len(workers_of(process)) == 2)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, printed = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "Interrupted with 0 of 360 cells" in said
-    assert "Traceback" not in said
+    assert "Interrupted with 0 of 360 cells" in printed
+    assert "Traceback" not in printed
 
 
 def test_a_task_that_raises_is_given_up_and_the_others_go_on(tmp_path, monkeypatch, capsys):
@@ -385,8 +385,8 @@ def test_errors_of_methods_that_do_not_run_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_TROUBLE", "error 4")
     assert run(path, both).failed == 12
     monkeypatch.delenv("FAKE_TROUBLE")
-    mended = run(path, both, only=["X"], retry=True)
-    assert (mended.computed, mended.failed, mended.exit_code) == (6, 0, 0)
+    repaired = run(path, both, only=["X"], retry=True)
+    assert (repaired.computed, repaired.failed, repaired.exit_code) == (6, 0, 0)
     with Store(path) as store:
         assert [row["method"] for row in store.rows() if row["error"]] == ["Y"] * 6
     whole = run(path, both)
@@ -451,9 +451,9 @@ def test_a_store_deleted_or_replaced_while_it_runs_ends_the_run_with_one_sentenc
     if replaced:
         shutil.copy(undisturbed, path)
     gate.touch()
-    _, said = process.communicate(timeout=60)
+    _, printed = process.communicate(timeout=60)
     assert process.returncode == 1
-    _, error, last = said.splitlines()
+    _, error, last = printed.splitlines()
     assert error.startswith("Error: The store x.sqlite was deleted or replaced while in use")
     assert last.startswith("No cells were saved (")
 
@@ -615,15 +615,17 @@ def test_time_left_is_that_of_the_longest_task_when_few_are_left():
 
 
 @pytest.mark.parametrize(("computed", "elapsed"), [(0, 1000), (1, 1000), (50, 5)])
-def test_time_left_is_not_told_from_too_little(computed, elapsed):
+def test_time_left_is_not_estimated_from_too_little(computed, elapsed):
     tasks = {Task("a", 0): TaskProgress(100, 1.0, computed, computed)}
     assert time_left(tasks, jobs=1, elapsed=elapsed) is None
 
 
 def test_sentences_at_the_start_and_the_end(tmp_path):
     progress = Progress({Task("a", 0): TaskProgress(1000, 1.0, 250)}, jobs=2)
-    said = start_message(fake_engine.experiment(), Path("x.sqlite"), progress, 1)
-    assert said == "fake: 1,000 cells, 250 of them already computed; 2 workers with 1 thread each; results in x.sqlite"
+    printed = start_message(fake_engine.experiment(), Path("x.sqlite"), progress, 1)
+    assert (
+        printed == "fake: 1,000 cells, 250 of them already computed; 2 workers with 1 thread each; results in x.sqlite"
+    )
     summary = runner.Summary(999, 1000, 10, 1, ("no",), 5.0)
     assert end_message(summary, Path("x.sqlite")) == (
         "999 of 1,000 cells are in x.sqlite (10 computed in 5 s). 1 cell failed; use --retry to compute them again. "
@@ -631,7 +633,7 @@ def test_sentences_at_the_start_and_the_end(tmp_path):
     )
 
 
-def test_a_process_is_told_from_a_later_one_with_its_number(tmp_path):
+def test_a_process_is_distinguished_from_a_later_one_with_its_number(tmp_path):
     with Store(tmp_path / "x.sqlite") as store:
         me = store.owner(os.getpid())
     later = replace(me, started=me.started + 100)

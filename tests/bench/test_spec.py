@@ -84,7 +84,7 @@ def test_a_grid_is_run_only_where_it_says(write):
     assert sizes == {(2, "digits"): {3}, (3, "digits"): {3, 5}, (2, "umist/distinct"): {3}, (3, "umist/distinct"): {3}}
 
 
-def test_with_one_label_a_class_lam_is_not_varied(write):
+def test_with_one_label_per_class_lam_is_not_varied(write):
     method = load_experiment(write(GOOD)).methods[0]
     assert {s["lam"] for s in method.settings(1)} == {1.0}
 

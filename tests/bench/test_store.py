@@ -118,19 +118,19 @@ def test_another_store_is_merged_row_by_row_with_the_runs_that_made_them(store, 
     assert "idle" not in commands.values()
 
 
-def test_a_merge_mends_errors_and_leaves_costs_behind(store, tmp_path):
+def test_a_merge_repairs_errors_and_leaves_costs_behind(store, tmp_path):
     cost = {"seconds_fit": 1.0, "seconds_transform": 2.0, "peak_mib": 3.0}
     store.add([a_row(k=1, error="no", map=None), a_row(k=2), a_row(k=3, error="no", map=None)], 0)
     store._db.execute("UPDATE cells SET run = NULL")
     with Store(tmp_path / "other.sqlite") as other:
-        first = other.begin_run("mended", 1, 1)
+        first = other.begin_run("repaired", 1, 1)
         other.add([a_row(k=1, map=0.9)], first)
         second = other.begin_run("useless", 1, 1)
         other.add([a_row(k=2, map=0.9), a_row(k=3, error="neither", map=None)], second)
         other.add_cost("usps", "LDSU", 3, cost, second)
         assert store.merge(other, ["usps"]) == 1
     assert [(row["map"], row["error"]) for row in store.rows()] == [(0.9, None), (0.5, None), (None, "no")]
-    assert [run["command"] for run in store.runs()] == ["mended"]
+    assert [run["command"] for run in store.runs()] == ["repaired"]
     assert store.costs() == []
 
 

@@ -55,7 +55,7 @@ def colours(n, seed=0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A table with four labels a class, new rows, their truth, and a model."""
+    """A table with four labels per class, new rows, their truth, and a model."""
     path = tmp_path_factory.mktemp("colours")
     seen = dict.fromkeys(COLOURS, 0)
     rows = []
@@ -80,15 +80,15 @@ def here(folder, monkeypatch, tmp_path):
 
 
 def test_fit_says_what_it_will_do_and_what_it_did(folder):
-    said = (folder / "fit.txt").read_text()
-    assert "150 rows, 12 of them labelled in 'colour'" in said
-    assert "blue 4, green 4, red 4" in said
-    assert "standardized" in said
-    assert "one-hot encoded; 3 levels" in said
-    assert "rbf kernel, exact solver; " in said
-    assert "leave-one-out accuracy on your labels: " in said
-    assert "contains the training rows and is readable only by you" in said
-    assert f"ldsu predict {folder / 'things.ldsu'}" in said
+    printed = (folder / "fit.txt").read_text()
+    assert "150 rows, 12 of them labelled in 'colour'" in printed
+    assert "blue 4, green 4, red 4" in printed
+    assert "standardized" in printed
+    assert "one-hot encoded; 3 levels" in printed
+    assert "rbf kernel, exact solver; " in printed
+    assert "leave-one-out accuracy on your labels: " in printed
+    assert "contains the training rows and is readable only by you" in printed
+    assert f"ldsu predict {folder / 'things.ldsu'}" in printed
 
 
 def test_predict_labels_new_rows_in_their_order(here):
@@ -152,10 +152,10 @@ def test_far_rows_and_unknown_levels_are_warned_of(here):
 def test_names_from_files_do_not_steer_the_terminal(here):
     rows = [[str(i % 7), str(i % 5), COLOURS[i % 3] if i < 12 else ""] for i in range(60)]
     write_csv("odd.csv", rows, ("size [kg]", "we\x1b]0;ight", "col [bold]our"))
-    said = call("fit", "odd.csv", "--label", "col [bold]our", "--dry-run").output
-    assert "labelled in 'col [bold]our'" in said
-    assert "size [kg]" in said
-    assert "\x1b]0;" not in said
+    printed = call("fit", "odd.csv", "--label", "col [bold]our", "--dry-run").output
+    assert "labelled in 'col [bold]our'" in printed
+    assert "size [kg]" in printed
+    assert "\x1b]0;" not in printed
 
 
 def test_a_fit_that_expects_little_says_so(here):
@@ -176,9 +176,9 @@ def test_transform_writes_the_features_that_predict_rests_on(here):
 
 
 def test_inspect_shows_what_a_model_was_fitted_to(here):
-    said = call("inspect", here / "things.ldsu").output
+    printed = call("inspect", here / "things.ldsu").output
     for words in ("things.csv", "blue 4, green 4, red 4", "one-hot encoded", "scikit-learn", "TableModel"):
-        assert words in said
+        assert words in printed
     described = json.loads(call("inspect", here / "things.ldsu", "--json").output)
     assert described["about"]["rows"] == 150
 
@@ -224,7 +224,7 @@ def test_json_is_one_object_and_quiet_is_silence(here):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (["fit", "things.csv", "--label", "color", *NEW], "things.csv has no column 'color'. Did you mean 'colour'?"),
         (["fit", "things.csv", *NEW], "does not name a label column"),
@@ -253,13 +253,13 @@ def test_json_is_one_object_and_quiet_is_silence(here):
         (["export", "new.csv", "-o", "x.onnx"], "is not an ldsu model"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_nothing_is_written(folder, monkeypatch, arguments, said):
+def test_what_is_wrong_is_one_sentence_and_nothing_is_written(folder, monkeypatch, arguments, printed):
     monkeypatch.chdir(folder)
     (folder / "bad.csv").write_text("size,colour\n1,red\n2,blue,3\n")
     before = {name: (folder / name).stat().st_mtime_ns for name in os.listdir(folder)}
     done = call(*arguments)
     assert done.exit_code in (1, 2)
-    assert said in done.output
+    assert printed in done.output
     assert done.output.startswith("Error: ")
     assert done.output.count("\n") == 1
     assert {name: (folder / name).stat().st_mtime_ns for name in os.listdir(folder)} == before
@@ -372,12 +372,12 @@ def test_files_with_training_rows_are_readable_by_their_owner_alone_and_say_so(c
         for name in ("m.ldsu", "m.onnx"):
             if name.endswith("onnx"):
                 pytest.importorskip("onnx", reason="onnx is not installed")
-            said = call(*WRITERS[name], "-o", name).output
-            assert "contains the training rows and is readable only by you" in said
+            printed = call(*WRITERS[name], "-o", name).output
+            assert "contains the training rows and is readable only by you" in printed
             assert Path(name).stat().st_mode & 0o777 == 0o600
             Path(name).chmod(0o644)
-            said = call(*WRITERS[name], "-o", name, "--force").output
-            assert f"is readable by others (change that with: chmod 600 {name})" in said
+            printed = call(*WRITERS[name], "-o", name, "--force").output
+            assert f"is readable by others (change that with: chmod 600 {name})" in printed
             assert Path(name).stat().st_mode & 0o777 == 0o644
     finally:
         os.umask(before)

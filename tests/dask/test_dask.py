@@ -650,15 +650,15 @@ def test_a_table_is_fitted_on_a_cluster_and_predicted_without_one(client, tmp_pa
         ",".join([*(f"{value:.6f}" for value in row), label]) for row, label in zip(X, labels, strict=True)
     )
     (tmp_path / "t.csv").write_text(f"a,b,c,d,kind\n{rows}\n")
-    said = {}
+    predicted = {}
     for name, more in {"there": ["--dask", client.scheduler.address], "here": []}.items():
         model, out = tmp_path / f"{name}.ldsu", tmp_path / f"{name}.csv"
         done = CliRunner().invoke(cli, ["fit", str(tmp_path / "t.csv"), "--label", "kind", "-o", str(model), *more])
         assert done.exit_code == 0, done.output
         done = CliRunner().invoke(cli, ["predict", str(model), str(tmp_path / "t.csv"), "-o", str(out)])
         assert done.exit_code == 0, done.output
-        said[name] = [line.split(",")[1] for line in out.read_text().splitlines()]
-    agree = np.mean(np.array(said["here"]) == np.array(said["there"]))
+        predicted[name] = [line.split(",")[1] for line in out.read_text().splitlines()]
+    agree = np.mean(np.array(predicted["here"]) == np.array(predicted["there"]))
     assert agree > 0.999
     assert distributed.get_client() is client  # that of the command is gone
 
@@ -685,7 +685,7 @@ def test_an_experiment_on_a_cluster_has_the_rows_of_one_here(client, tmp_path, m
 
 @pytest.fixture(scope="module")
 def covertype(real_data):
-    """200,000 rows in units of their columns, two labels a class, parameters, and the model of one machine."""
+    """200,000 rows in units of their columns, two labels per class, parameters, and the model of one machine."""
     X, y = real_data("covtype.npz")
     rng = np.random.default_rng(0)
     rows = np.sort(rng.choice(len(X), 200_000, replace=False))

@@ -368,7 +368,7 @@ def test_many_threads_never_write_the_same_part(server, tmp_path):
     assert all("sha256" in str(error) for error in errors)
 
 
-def test_progress_is_said_on_a_line(server, tmp_path, monkeypatch, capsys):
+def test_progress_is_printed_on_a_line(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(download, "LINE_SECONDS", 0.0)
     fetch(remote(server, "good"), tmp_path)
     assert "file.bin: 1.0 of 1.0 MiB" in capsys.readouterr().err

@@ -111,7 +111,7 @@ FORMS = st.sampled_from(
 
 @st.composite
 def labels(draw, n):
-    """Labels of n rows, with holes or without, of one class or several, of the wrong length now and then."""
+    """Labels of n rows, with missing ones or without, of one class or several, of the wrong length now and then."""
     kind = draw(st.sampled_from(("int", "int", "int", "str", "float", "bool", "mixed", "none", "wrong length")))
     if kind == "none":
         return None

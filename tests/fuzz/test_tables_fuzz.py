@@ -192,7 +192,7 @@ def cleaned(value):
 
 @st.composite
 def frames(draw):
-    """Columns of the types that Arrow knows, with holes, and a column of labels."""
+    """Columns of the types that Arrow knows, with missing values, and a column of labels."""
     n = draw(st.integers(1, 30))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     values = {

@@ -34,7 +34,7 @@ FEW_EIGENVALUES = 8
 
 
 def samples(train: int = TRAIN) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Digits (train, 64) with `LABELS` labels a class and -1 elsewhere, and new ones (NEW, 64).
+    """Digits (train, 64) with `LABELS` labels per class and -1 elsewhere, and new ones (NEW, 64).
 
     No generator of random numbers has a part in them, and no two distances are equal.
     """
@@ -85,7 +85,7 @@ def decisions(model: LDSUClassifier) -> dict[str, Any]:
 
 
 def sparse_labels() -> dict[str, Any]:
-    """What the sparse solver decides as it comes, in single precision: labels, no numbers."""
+    """What the sparse solver decides by default, in single precision: labels, no numbers."""
     X, few, new = samples(600)
     model = LDSUClassifier(LDSU(solver="sparse")).fit(X, few)
     return {"labels": model.predict(new), "labels of training rows": model.transduction_[::20]}
@@ -138,7 +138,7 @@ def digits_table() -> list[list[Any]]:
 
 
 def mixed_table() -> list[list[Any]]:
-    """Irises with a category, a day and a text beside, holes among the numbers, and a label in every tenth row."""
+    """Irises with a category, a day and a text, missing values among the numbers, and a label in every tenth row."""
     X, y = load_iris(return_X_y=True)
     rows: list[list[Any]] = [["sepal", "petal", "colour", "day", "note", "species"]]
     for i, (x, species) in enumerate(zip(X, y, strict=True)):
@@ -171,7 +171,7 @@ VARIANTS = {
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     **{name: lambda method=method: features(method()) for name, method in METHODS.items()},
     **{name: lambda model=model: features(clone(model)) for name, model in VARIANTS.items()},
-    # To the end, and so in double precision; as it comes it stops where single precision serves.
+    # To the end, and so in double precision; by default it stops where single precision serves.
     "LDSU, sparse": lambda: features(LDSU(solver="sparse", tol=1e-10), 600),
     "LDSU, sparse, truncate": lambda: features(LDSU(20, filter="truncate", solver="sparse", tol=1e-10), 600),
     "LDSUClassifier": lambda: decisions(LDSUClassifier()),
@@ -230,7 +230,7 @@ def golden_file(name: str) -> Path:
 
 
 def fingerprint() -> str:
-    """Eight letters that change with any kept result; the changelog names them."""
+    """Eight characters that change with any kept result; the changelog names them."""
     whole = hashlib.sha256()
     for path in sorted(FOLDER.glob("*.json")):
         whole.update(f"{path.name}\n".encode() + path.read_bytes())

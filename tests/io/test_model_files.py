@@ -351,19 +351,19 @@ def test_description_needs_no_arrays_and_builds_nothing(tmp_path, blobs, monkeyp
     for cls, method in ((LDSUClassifier, "__setattr__"), (KPCA, "__setattr__"), (KernelExpansion, "__init__")):
         monkeypatch.setattr(cls, method, lambda *_, **__: pytest.fail("it was built"))
     monkeypatch.setattr("ldsu.io.model_files.read_container", lambda path: pytest.fail("arrays were read"))
-    told = describe_model(path)
-    assert told["class"] == "Pipeline"
-    assert told["classes"] == ["ash", "birch", "cherry"]
-    assert told["n_features_in"] == 5
-    assert told["feature_names"] == list("abcde")
-    assert told["about"] == {"table": "trees.csv"}
-    assert set(told["versions"]) == {"ldsu", "python", "numpy", "scipy", "scikit-learn"}
-    classifier = told["model"]["fields"]["steps"]["ldsuclassifier"]
+    description = describe_model(path)
+    assert description["class"] == "Pipeline"
+    assert description["classes"] == ["ash", "birch", "cherry"]
+    assert description["n_features_in"] == 5
+    assert description["feature_names"] == list("abcde")
+    assert description["about"] == {"table": "trees.csv"}
+    assert set(description["versions"]) == {"ldsu", "python", "numpy", "scipy", "scikit-learn"}
+    classifier = description["model"]["fields"]["steps"]["ldsuclassifier"]
     assert classifier["changed"] == {"features": classifier["parameters"]["features"]}
     assert classifier["parameters"]["features"]["parameters"]["n_components"] == 3
     assert classifier["fields"]["features_"]["fields"]["feature_map_"]["fields"]["points"] == "float64 (60, 5)"
-    assert sum(one["bytes"] for one in told["arrays"].values()) < told["bytes"] == path.stat().st_size
-    json.dumps(told)
+    assert sum(one["bytes"] for one in description["arrays"].values()) < description["bytes"] == path.stat().st_size
+    json.dumps(description)
 
 
 def test_model_that_answers_otherwise_than_when_it_was_saved_is_refused(tmp_path, blobs, monkeypatch):

@@ -273,7 +273,7 @@ def test_pickles_in_archives_and_joblib_files_are_refused_and_not_run(file, tmp_
         pytest.param(os.urandom(3) + b"\xff" * 100, "is not an ldsu model", id="random"),
     ],
 )
-def test_other_files_are_told_by_what_they_are(contents, what, file):
+def test_other_files_are_named_by_their_format(contents, what, file):
     file.write_bytes(contents)
     assert_refused(file, what)
 

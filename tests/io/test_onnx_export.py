@@ -55,7 +55,7 @@ def assert_same_decisions(outputs, model, X):
 
 @pytest.fixture(scope="module")
 def many_digits():
-    """150 digits to learn from with five labels a class, and 150 others."""
+    """150 digits to learn from with five labels per class, and 150 others."""
     X, y = load_digits(return_X_y=True)
     return X[:150], few_labels(y[:150], 5), X[150:300]
 

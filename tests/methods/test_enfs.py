@@ -55,7 +55,7 @@ def test_unlabelled_rows_are_not_read():
     np.testing.assert_array_equal(padded.scores_, EnFS().fit(X, y).scores_)
 
 
-def test_stopping_early_is_said():
+def test_stopping_early_is_reported():
     X = np.random.default_rng(0).standard_normal((30, 5))
     with pytest.warns(ConvergenceWarning, match="max_iter=2 steps"):
         EnFS(max_iter=2).fit(X, np.arange(30) % 3)

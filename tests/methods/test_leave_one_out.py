@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
 from ldsu import LDSU, LDSUClassifier
-from ldsu.graphs import local_discriminant_graph
+from ldsu.graphs import clique_laplacian, clique_scatter
 from ldsu.kernels import Kernel
 from ldsu.methods._leave_one_out import accuracy, choose, leave_one_out, log_likelihoods
 from ldsu.methods.ldsu import CANDIDATE_STRENGTHS, CANDIDATES
@@ -92,7 +92,7 @@ def test_labelled_kernel_is_the_filtered_kernel_among_the_labelled_points():
     X, _ = load_digits(return_X_y=True)
     X = X[:60]
     K = np.exp(-1e-3 * ((X[:, None] - X) ** 2).sum(axis=2))
-    L, _ = local_discriminant_graph(X, None, clique_size=3, theta=0.1, relative=True)
+    L, _ = clique_laplacian(*clique_scatter(X, None, 3), theta=0.1, relative=True)
     labelled = np.array([3, 10, 40])
     expected = np.linalg.inv(np.linalg.inv(K) + 10 * L.toarray())[np.ix_(labelled, labelled)]
     problem, kernel, settings = Problem(X), Kernel("rbf", 1e-3), Settings(clique_size=3, theta=0.1)
@@ -101,7 +101,7 @@ def test_labelled_kernel_is_the_filtered_kernel_among_the_labelled_points():
     np.testing.assert_allclose(filtered[1], K[np.ix_(labelled, labelled)], rtol=1e-12)
 
 
-def test_with_one_or_two_labels_a_class_auto_is_the_default_setting():
+def test_with_one_or_two_labels_per_class_auto_is_the_default_setting():
     X, y = load_digits(return_X_y=True)
     X, y = X[:300], y[:300]
     for count in (1, 2):
@@ -113,7 +113,7 @@ def test_with_one_or_two_labels_a_class_auto_is_the_default_setting():
         np.testing.assert_array_equal(auto.transform(X), fixed.transform(X))
 
 
-def test_what_was_chosen_gives_the_same_features_when_said_by_hand():
+def test_chosen_values_give_the_same_features_as_parameters():
     X, y = load_digits(return_X_y=True)
     X, y = X[:400], y[:400]
     few = few_labels(y, 4)
@@ -126,7 +126,7 @@ def test_what_was_chosen_gives_the_same_features_when_said_by_hand():
     np.testing.assert_allclose(auto.transform(X), by_hand.transform(X), rtol=1e-6, atol=1e-8)
 
 
-def test_a_bandwidth_said_by_hand_is_kept():
+def test_a_given_bandwidth_is_kept():
     X, y = load_digits(return_X_y=True)
     few = few_labels(y[:300], 4)
     for parameters in ({"gamma_scale": 3.0}, {"gamma": 1e-3}, {"kernel": "cosine"}):

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 import references as ref
 from conftest import few_labels
 from ldsu import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, METHODS
-from ldsu.graphs import local_discriminant_graph
+from ldsu.graphs import clique_laplacian, clique_scatter
 from ldsu.methods.kself import local_fisher_weights
 
 GAMMA = 0.1
@@ -229,7 +229,7 @@ def test_relative_parameters_do_not_change_with_the_unit_of_the_data(digits):
 def test_input_cliques_can_be_asked_for_with_any_kernel(digits):
     X, y = digits
     model = LDSU(kernel="cosine", cliques="input", store_graphs=True).fit(X, y)
-    expected, _ = local_discriminant_graph(X, None, clique_size=3, theta=0.1, relative=True)
+    expected, _ = clique_laplacian(*clique_scatter(X, None, 3), theta=0.1, relative=True)
     np.testing.assert_allclose(model.clique_laplacian_.toarray(), expected.toarray())
     with pytest.raises(ValueError, match="no input space"):
         LDSU(kernel="precomputed", cliques="input").fit(X @ X.T, y)

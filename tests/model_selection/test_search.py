@@ -40,7 +40,7 @@ CLASSIFIERS = {
 FILTERS = {
     "tikhonov": {"features__strength": [1, 1e4], "features__lam": [0.01, 1, 100]},
     "heat": {"features__strength": [0.5, 10], "features__lam": [0.1, 1], "features__n_components": [30]},
-    # With fewer components these graphs of several parts give features that tie test rows, to be told by rounding.
+    # With fewer components these graphs of several parts give features that tie test rows, which rounding then orders.
     "truncate": {"features__n_components": [40, 0.7], "features__lam": [0.01, 1]},
 }
 
@@ -90,7 +90,7 @@ def test_scores_are_those_of_an_ordinary_search(filter, classifier, standardize)
 
 
 @pytest.mark.parametrize("filter", FILTERS)
-def test_one_label_a_class_in_training(filter):
+def test_one_label_per_class_in_training(filter):
     X, y = small_digits(2)
     grid = {**FILTERS[filter], "features__clique_size": [1, 5], "standardize_scores": [True, False]}
     shared, ordinary = both(
@@ -206,7 +206,7 @@ def test_solver_that_shares_nothing_is_left_to_ordinary_fits(monkeypatch):
     assert_same(shared, ordinary)
 
 
-def test_other_estimators_and_scorers_of_ones_own_work():
+def test_other_estimators_and_custom_scorers_work():
     X, y = small_digits(4, rows=80)
     pipeline = make_pipeline(LDSU(), BlockScaler(), LabelledOnly(RidgeClassifier()))
     shared, ordinary = both(pipeline, {"ldsu__strength": [1, 10]}, X, y, cv=FewLabelKFold(2))
@@ -391,7 +391,7 @@ def test_a_number_of_folds_folds_the_labelled_rows_whatever_marks_the_others():
     assert counted.n_splits_ == 2
 
 
-def test_memory_is_said_before_it_is_taken(monkeypatch):
+def test_memory_is_checked_before_it_is_allocated(monkeypatch):
     monkeypatch.setattr("ldsu._utils.memory.available_memory", lambda: 10**5)
     with pytest.raises(MemoryError, match="LDSUSearch for 120 samples needs about"):
         LDSUSearch().fit(*small_digits(5))

@@ -16,8 +16,7 @@ from ldsu import LDSU, LDSUClassifier, mean_average_precision
 from ldsu._utils.arrays import CPU
 from ldsu.datasets import load
 from ldsu.methods.ldsu import SPARSE_ROWS
-from ldsu.neighbors._cells import cell_index, cell_neighbors
-from ldsu.neighbors._index import input_neighbors, neighbor_index
+from ldsu.neighbors import input_neighbors, neighbor_index
 from ldsu.solvers._conjugate import conjugate_gradients
 from ldsu.solvers._landmarks import MAX_LABELLED, choose_landmarks, landmark_features, landmark_transform
 from ldsu.solvers._precision import conditioning_sets, residual_factor
@@ -146,7 +145,7 @@ def test_conjugate_gradients_solve_every_column_and_leave_zero_columns_alone(mad
     assert residual <= 1e-10
 
 
-def test_columns_that_are_solved_early_are_put_aside():
+def test_columns_that_converge_early_are_dropped():
     rng = np.random.default_rng(0)
     A = np.diag(np.linspace(1, 100, 60))
     B = rng.standard_normal((60, 8))
@@ -172,23 +171,23 @@ def test_rows_in_several_places_are_solved_as_those_in_one():
     B = rng.standard_normal((40, 5))
     both, given = threading.Barrier(2), [None, None]
 
-    def told_each_other(number, values):
+    def exchange(number, values):
         given[number] = values
         both.wait()
-        told = list(given)
+        exchanged = list(given)
         both.wait()
-        return told
+        return exchanged
 
     def solve(number):
         own = slice(15 * number, 15 + 25 * number)
         return conjugate_gradients(
-            lambda V: A[own] @ np.concatenate(told_each_other(number, V)),
+            lambda V: A[own] @ np.concatenate(exchange(number, V)),
             np.copy,
             B[own],
             1e-10,
             200,
             np,
-            lambda V, W: sum(told_each_other(number, (V * W).sum(axis=0))),
+            lambda V, W: sum(exchange(number, (V * W).sum(axis=0))),
         )
 
     with ThreadPoolExecutor(2) as threads:
@@ -346,36 +345,6 @@ def test_memory_is_asked_for_before_it_is_taken(monkeypatch):
         LDSU().fit(X)
 
 
-def recall(found, X, Q, k, exclude_self=False):
-    D2 = ((Q[:, None] - X) ** 2).sum(axis=2)
-    if exclude_self:
-        np.fill_diagonal(D2, np.inf)
-    furthest = np.sort(D2, axis=1)[:, k - 1 : k]
-    return float(np.mean(np.take_along_axis(D2, found, axis=1) <= furthest * (1 + 1e-6)))
-
-
-def test_cells_find_nearly_all_true_neighbors_and_never_the_row_itself(monkeypatch):
-    monkeypatch.setattr("ldsu.neighbors._cells.CANDIDATES", 400)
-    X = load_digits(return_X_y=True)[0].astype(np.float32)
-    index = cell_index(X)
-    assert index.centres.shape[0] > 10
-    distances, found = cell_neighbors(index, X, X, 12, exclude_self=True)
-    assert recall(found, X, X, 12, exclude_self=True) > 0.97
-    assert not np.any(found == np.arange(len(X))[:, None])
-    assert np.all(np.diff(distances, axis=1) >= 0)
-    assert recall(cell_neighbors(index, X, X[:200] + 0.5, 12)[1], X, X[:200] + 0.5, 12) > 0.95
-
-
-@pytest.mark.parametrize("k", [1, 29, 30, 50])
-def test_cells_give_as_many_neighbors_as_there_are(k):
-    X = np.repeat(np.random.default_rng(0).standard_normal((10, 4)), 3, axis=0)
-    distances, found = cell_neighbors(cell_index(X), X, X, k, exclude_self=True)
-    assert found.shape == (30, min(k, 29))
-    assert not np.any(found == np.arange(30)[:, None])
-    assert all(np.unique(row).size == row.size for row in found)
-    np.testing.assert_allclose(distances[:, 0], 0, atol=1e-10)  # its copy
-
-
 def test_the_approximate_search_serves_the_solver(monkeypatch):
     """Above the exact rows neighbors come from cells, and the features are as good."""
     monkeypatch.setattr("ldsu.neighbors._index.EXACT_ROWS", 500)
@@ -389,7 +358,7 @@ def test_the_approximate_search_serves_the_solver(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["usps", "umist", "coil20", "yaleb"])
 def test_on_real_images_it_is_as_good_as_the_exact_solver(name, real_data):
-    """Not more than 0.005 of mean average precision below it, mean of five splits, at 1, 3, 5 and 10 labels a class."""
+    """At most 0.005 of mean average precision below it, mean of five splits, at 1, 3, 5 and 10 labels per class."""
     real_data(f"{name}.npz")  # skips where there is none
     data = load(name, preprocessing="log") if name == "yaleb" else load(name)
     X, y = np.asarray(data.X, dtype=np.float32), data.y

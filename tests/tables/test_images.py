@@ -86,7 +86,7 @@ def test_images_are_grey_only_if_all_are(folder):
     np.testing.assert_array_equal(table.matrix.reshape(-1, 6, 5, 3), expected)
 
 
-def test_image_size_settles_grey_or_colour_where_it_says_so(folder):
+def test_image_size_decides_grey_or_colour_if_it_names_one(folder):
     path = folder({"a.png": COLOURED, "b.png": GREY})
     assert read_table(path, image_size=(6, 5, 1)).image_shape == (6, 5)
     assert read_table(path, image_size=(6, 5)).image_shape == (6, 5, 3)
@@ -232,7 +232,7 @@ def test_empty_label_in_the_list_is_unlabelled(folder, tmp_path):
         ("label\ncat\n", ["1 column", "two"]),
     ],
 )
-def test_what_must_be_mended_in_a_list_is_named(folder, tmp_path, text, parts):
+def test_what_must_be_fixed_in_a_list_is_named(folder, tmp_path, text, parts):
     (tmp_path / "labels.csv").write_text(text)
     path = folder({"a.png": GREY, "x/same.png": GREY, "y/same.png": GREY})
     message = refusal(read_table, path, labels=tmp_path / "labels.csv")

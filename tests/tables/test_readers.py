@@ -281,7 +281,7 @@ def test_blanks_around_names_and_values_are_taken_away(read):
         ("latin-1", "latin-1", "ä \x81"),
     ],
 )
-def test_encodings_are_told_apart(read, encoding, note, value):
+def test_encodings_are_detected(read, encoding, note, value):
     table = read("t.csv", f"größe,wert\nklein,{value}\n".encode(encoding))
     assert columns(table) == {"größe": ["klein"], "wert": [value]}
     assert [note in text for text in table.notes] == ([] if note is None else [True])
@@ -346,7 +346,7 @@ def test_column_without_a_name_gets_one(read):
         ("1 2 3\n4 5 6\n", ["blanks", "1 2 3"]),
     ],
 )
-def test_what_must_be_mended_in_a_text_is_named(read, content, parts):
+def test_what_must_be_fixed_in_a_text_is_named(read, content, parts):
     message = refusal(read, "t.csv", content)
     assert all(part in message for part in parts), message
 
@@ -450,7 +450,7 @@ def test_libsvm_comments_and_empty_lines_are_no_rows(read):
         ("# nothing\n", ["no rows"]),
     ],
 )
-def test_what_must_be_mended_in_libsvm_text_is_named(read, content, parts):
+def test_what_must_be_fixed_in_libsvm_text_is_named(read, content, parts):
     message = refusal(read, "t.libsvm", content)
     assert all(part in message for part in parts), message
 
@@ -668,7 +668,7 @@ def test_matlab_matrix_agrees_with_scipy(tmp_path, dtype, compressed):
     assert table.label_name == "gnd"
 
 
-def test_matlab_labels_may_be_numbers_with_holes_or_text(tmp_path):
+def test_matlab_labels_may_be_numbers_with_missing_ones_or_text(tmp_path):
     content = {
         "X": X,
         "y": np.where(Y == 2, np.nan, Y),
@@ -791,7 +791,7 @@ def test_unknown_file_says_what_can_be_read(read, name, content, part):
     assert part in message
 
 
-def test_office_document_and_other_archives_are_told(tmp_path):
+def test_office_document_and_other_archives_are_detected(tmp_path):
     for name, member, part in (("t.xlsx", "[Content_Types].xml", "as CSV"), ("t.zip", "t.csv", "'t.csv'")):
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr(member, "a,b\n1,2\n")

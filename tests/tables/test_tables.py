@@ -264,7 +264,7 @@ def test_many_classes_with_one_label_each_are_a_task():
     assert len(prepare(table, "y").counts) == 40
 
 
-def test_a_model_reads_frames_and_the_labels_it_was_told_are_none(tmp_path):
+def test_a_model_reads_frames_and_the_given_missing_labels(tmp_path):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)) + np.repeat([[0, 0], [5, 5], [0, 9]], 20, axis=0), np.repeat(["a", "b", "c"], 20)
@@ -518,7 +518,7 @@ def test_a_matrix_that_does_not_fit_into_memory_is_refused_before_it_is_built(tm
 
 
 @pytest.mark.parametrize("make", [made_tables.digits_csv, made_tables.digits_images, made_tables.tickets_csv])
-def test_five_labels_a_class_are_enough_for_tables_such_as_users_have(make, tmp_path):
+def test_five_labels_per_class_are_enough_for_tables_such_as_users_have(make, tmp_path):
     path, truth = make(tmp_path, 5, 0)
     label = {"digits.csv": "digit", "tickets.csv": "topic"}.get(path.name)
     model, warnings = fit_task(prepare(read_table(path), label))

@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -27,15 +27,9 @@ from ldsu._utils.memory import BLOCK_BYTES, available_memory
 
 
 class _ProcessWide:
-    """A setting of the whole process that the first of several users makes, and the last restores.
+    """A context of the whole process: the first of several users enters it, and the last leaves it."""
 
-    Parameters
-    ----------
-    make : callable
-        Makes the setting and returns what restores it.
-    """
-
-    def __init__(self, make: Callable[[], Callable[[], object]]) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self.make, self.lock, self.users = make, threading.Lock(), 0
 
     @contextmanager
@@ -44,7 +38,8 @@ class _ProcessWide:
         try:
             with self.lock:
                 if self.users == 0:
-                    self.restore = self.make()
+                    self.context = self.make()
+                    self.context.__enter__()
                 self.users, entered = self.users + 1, True
             yield
         finally:  # an interrupt before it was entered must not leave it
@@ -52,31 +47,23 @@ class _ProcessWide:
                 with self.lock:
                     self.users -= 1
                     if self.users == 0:
-                        self.restore()
+                        self.context.__exit__(None, None, None)
 
 
-def _limit_blas() -> Callable[[], object]:
+@contextmanager
+def _limited_blas() -> Iterator[None]:
     limits = threadpool_limits(1, "blas")
-
-    def restore() -> None:
-        # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
-        _clear_controlling_thread()
-        limits.restore_original_limits()
-        _clear_controlling_thread()
-
-    return restore
+    yield
+    # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", lambda force: None)
+    clear(force=True)
+    limits.restore_original_limits()
+    clear(force=True)
 
 
-one_blas_thread = _ProcessWide(_limit_blas)
+one_blas_thread = _ProcessWide(_limited_blas)
 """Keep BLAS to one thread while any caller asks for it; the last to leave restores what was before the first."""
-
-
-def _clear_controlling_thread() -> None:
-    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
-    if clear is not None:
-        clear(force=True)
-
-
+_warning_filters = _ProcessWide(warnings.catch_warnings)
 _forked = False
 
 
@@ -108,15 +95,6 @@ def _openmp_controller() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()
 
 
-def _catch_warnings() -> Callable[[], object]:
-    caught = warnings.catch_warnings()
-    caught.__enter__()
-    return lambda: caught.__exit__(None, None, None)
-
-
-_warning_filters = _ProcessWide(_catch_warnings)
-
-
 @contextmanager
 def ignoring_warnings(message: str = "") -> Iterator[None]:
     """Ignore warnings that begin with `message`; the last of several threads to leave restores what was before.
@@ -138,8 +116,8 @@ class Arrays:
     columns = 32
 
     def put(self, array: Any, dtype: str | None = None) -> Any:
-        """Move an array to the device, with the given dtype."""
-        return np.asarray(array, dtype=dtype)
+        """Move an array or a sparse matrix to the device, with the given dtype."""
+        return array if scipy.sparse.issparse(array) else np.asarray(array, dtype=dtype)
 
     def get(self, array: Any) -> np.ndarray:
         """Convert an array to NumPy."""
@@ -168,10 +146,6 @@ class Arrays:
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:
         """CSR matrix from triplets; duplicate entries are summed."""
         return scipy.sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
-
-    def put_sparse(self, matrix: scipy.sparse.csr_array) -> Any:
-        """Move a sparse matrix to the device."""
-        return matrix
 
     def contiguous(self, array: Any) -> Any:
         """The array in C order."""
@@ -271,7 +245,10 @@ class TorchArrays(Arrays):
         self.device = torch.device(device)
 
     def put(self, array: Any, dtype: str | None = None) -> Any:
-        """Move an array to the device, with the given dtype."""
+        """Move an array or a sparse matrix to the device, with the given dtype."""
+        if scipy.sparse.issparse(array):
+            triplets = array.tocoo()
+            return self.sparse(self.put(triplets.row), self.put(triplets.col), self.put(triplets.data), array.shape)
         if isinstance(array, np.ndarray):
             if array.ndim == 2 and array.flags.f_contiguous and not array.flags.c_contiguous:
                 return self.put(array.T, dtype).T  # copy without changing the memory order
@@ -296,11 +273,6 @@ class TorchArrays(Arrays):
         with ignoring_warnings("Sparse"):  # "in beta", "invariant checks": not actionable
             indices = self.xp.stack([rows, columns])
             return self.xp.sparse_coo_tensor(indices, values, shape).coalesce().to_sparse_csr()
-
-    def put_sparse(self, matrix: scipy.sparse.csr_array) -> Any:
-        """Move a sparse matrix to the device."""
-        triplets = matrix.tocoo()
-        return self.sparse(self.put(triplets.row), self.put(triplets.col), self.put(triplets.data), matrix.shape)
 
     def contiguous(self, array: Any) -> Any:
         """The array in C order."""

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ADVICE = dict.fromkeys(FULL, "Free disk space, or choose a folder on another disk") | {
+    errno.ENOENT: "Create the folder first, or choose another",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+}
 
 
 class WriteError(OSError):
@@ -52,8 +56,13 @@ def replacing(
             return
         # Truncated, so that the suffix does not make a long name exceed the maximum length.
         name = path.with_name(f"{path.name[:50]}.part{secrets.token_hex(4)}")
+        permissions = 0o600 if private else 0o666
+
+        def opener(file: str, flags: int) -> int:
+            return os.open(file, flags, permissions)
+
         try:
-            with open(name, mode.replace("w", "x"), opener=_private if private else None, **options) as file:
+            with open(name, mode.replace("w", "x"), opener=opener, **options) as file:
                 yield file
                 # Otherwise a power failure may leave the new name without the new contents.
                 file.flush()
@@ -65,11 +74,6 @@ def replacing(
             with suppress(OSError):  # after an interrupt it may already be renamed
                 name.unlink()
             raise
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file with permissions 0o600."""
-    return os.open(path, flags, 0o600)
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
@@ -95,14 +99,7 @@ def _write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is None or isinstance(error, WriteError):
             raise
-        if error.errno in FULL:
-            advice = "Free disk space, or choose a folder on another disk"
-        elif error.errno == errno.ENOENT:
-            advice = "Create the folder first, or choose another"
-        elif error.errno == errno.ENAMETOOLONG:
-            advice = "Choose a shorter name"
-        else:
-            advice = "Choose a writable folder"
+        advice = ADVICE.get(error.errno, "Choose a writable folder")
         failure = WriteError(f"{path} cannot be written ({error.strerror or error}). {advice}.")
         failure.errno = error.errno
         raise failure from error

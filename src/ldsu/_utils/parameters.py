@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -44,8 +45,6 @@ def constraints(hint: Any) -> list[Any]:
         return [StrOptions(set(get_args(hint)))]
     if hint is NoneType:
         return [None]
-    return ["boolean"] if hint is bool else [callable if _is_callable(origin) else origin or hint]
-
-
-def _is_callable(origin: Any) -> bool:
-    return getattr(origin, "__name__", "") == "Callable"
+    if hint is bool:
+        return ["boolean"]
+    return [callable if origin is Callable else origin or hint]

@@ -62,12 +62,7 @@ def format_duration(seconds: float) -> str:
 class Stages:
     """Time named stages: ``with stages("kernel"): ...`` adds to ``stages.seconds["kernel"]``.
 
-    Parameters
-    ----------
-    owner : str
-        Name printed before each stage.
-    verbose : bool
-        Whether to print to standard error when a stage starts and ends.
+    If `verbose`, print to standard error when a stage of `owner` starts and ends.
     """
 
     def __init__(self, owner: str, verbose: bool = False) -> None:
@@ -98,10 +93,7 @@ class Stages:
 class StageCache:
     """LRU cache of intermediate results by kind and key. Process settings in the order of `sharing_order`.
 
-    Parameters
-    ----------
-    keep : int
-        Results of each kind to keep. The oldest is dropped before a new one is computed, so with 1 never two are held.
+    Of each kind `keep` results are kept. The oldest is dropped before a new one is computed: with 1 never two are held.
     """
 
     def __init__(self, keep: int) -> None:

@@ -9,12 +9,14 @@ from textwrap import dedent
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import available_memory, require_memory
 from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
+from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.stages import Stages
 from ldsu.kernels import (
     FLOATS,
@@ -103,7 +105,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Learn the features.
 
         Parameters
@@ -119,7 +121,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         return self._fit(X, y)
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute the features of new samples.
 
         Parameters
@@ -132,14 +134,19 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         features : ndarray of shape (q, r)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        check_magnitude(X, also_small=False)
-        features: np.ndarray = self.feature_map_(dense(X) if self.kernel == "precomputed" else X)
-        return features
+        samples = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        check_magnitude(samples, also_small=False)
+        return self.feature_map_(dense(samples) if self.kernel == "precomputed" else samples)
 
     def _fit(self, X: Any, y: Any, **reused: Any) -> Self:
         X, codes = self._validate(X, y)
-        self._require_memory(X, codes)
+        n, needed = X.shape[0], self._needed_memory(X, codes)
+        fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
+        require_memory(
+            needed,
+            f"{type(self).__name__} for {n} samples",
+            f"Fit on a subset of at most {fits} rows that contains the labelled rows, then transform all rows.",
+        )
         stages = Stages(type(self).__name__, self.verbose)
         problem = self._problem(X, stages, **reused)
         with stages("bandwidth"):
@@ -238,16 +245,6 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _needed_memory(self, X: Any, codes: np.ndarray) -> int:
         """Peak memory of `fit` in bytes, without X."""
         return self._memory(X, codes) + samples_memory(X, self.kernel)
-
-    def _require_memory(self, X: Any, codes: np.ndarray) -> None:
-        n = X.shape[0]
-        needed = self._needed_memory(X, codes)
-        fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
-        require_memory(
-            needed,
-            f"{type(self).__name__} for {n} samples",
-            f"Fit on a subset of at most {fits} rows that contains the labelled rows, then transform all rows.",
-        )
 
     @property
     def _n_features_out(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
@@ -15,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import require_memory
 from ldsu._utils.parameters import Count, Fraction, NonNegative, parameters
+from ldsu._utils.protocols import MatrixLike
 from ldsu.graphs import class_indicator
-from ldsu.kernels import check_magnitude, check_mask, dense, validate_data
+from ldsu.kernels import FLOATS, check_magnitude, check_mask, dense, validate_data
 from ldsu.labels import encode_labels
 from ldsu.spectrum import resolve_n_components, solve_shifted
 
@@ -83,7 +85,7 @@ class EnFS(SelectorMixin, BaseEstimator):
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Rank the columns of X.
 
         Parameters
@@ -101,17 +103,17 @@ class EnFS(SelectorMixin, BaseEstimator):
             raise ValueError("EnFS requires y to be passed, but the target y is None.")
         if self.alpha + self.beta == 0:
             raise ValueError("EnFS requires alpha > 0 or beta > 0: without a penalty columns cannot be ranked.")
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_magnitude(X, also_small=True)
-        codes, self.classes_ = encode_labels(y, X.shape[0])
+        samples = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2)
+        check_magnitude(samples, also_small=True)
+        codes, self.classes_ = encode_labels(y, samples.shape[0])
         if self.classes_.size < 2:
             raise ValueError(f"EnFS needs labels of at least 2 classes, but y has {self.classes_.size} class(es).")
         labelled = np.flatnonzero(codes >= 0)
-        m, d = labelled.size, X.shape[1]
+        m, d = labelled.size, samples.shape[1]
         need = 8 * (4 * m * d + 3 * min(m, d) ** 2)
         require_memory(need, f"EnFS on {m} labelled samples of {d} columns", "Use fewer columns or labelled samples.")
         Y = 2 * class_indicator(codes[labelled]).toarray() - 1
-        labelled_X = dense(X[labelled]).astype(np.float64)
+        labelled_X = dense(samples[labelled]).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # overflow is reported below
             self.weights_, self.objective_ = minimize_ensemble(
                 labelled_X, Y, self.alpha, self.beta, self.max_iter, self.tol
@@ -134,7 +136,7 @@ class EnFS(SelectorMixin, BaseEstimator):
         self.ranking_[np.argsort(-self.scores_, kind="stable")] = np.arange(1, d + 1)
         return self
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: MatrixLike) -> Any:
         """Select columns of X (q, d)."""
         check_is_fitted(self)  # before X is validated
         check_mask(X)
@@ -163,14 +165,8 @@ def minimize_ensemble(
     Each step replaces a norm ``||w||`` by the quadratic ``||w||^2 / (2 ||w_old||)`` that touches it from above, and
     the squared hinge by the squared distance to targets that move with points beyond the margin, ``Y max(1, Y f)``.
     Both are upper bounds, so that the objective cannot rise. What remains is one ridge regression with a weight per
-    column, of size min(m, d).
-
-    Returns
-    -------
-    W : ndarray of shape (d, 2 c)
-        The weights of the two losses side by side.
-    objective : ndarray of shape (steps,)
-        Its value after each step.
+    column, of size min(m, d). Returns the weights of the two losses side by side (d, 2 c), and the objective after each
+    step.
     """
     d, c = X.shape[1], Y.shape[1]
     Xc = X - X.mean(axis=0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import BaseCrossValidator, RepeatedStratifiedKFold
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from ldsu._utils.protocols import Classifier, MatrixLike
 from ldsu.labels import class_counts, encode_labels
 
 
@@ -41,7 +43,9 @@ class FewLabelKFold(BaseCrossValidator):
         self.n_repeats = n_repeats
         self.random_state = random_state
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def split(
+        self, X: MatrixLike, y: ArrayLike | None = None, groups: object = None
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Yield training and test rows.
 
         Parameters
@@ -82,12 +86,12 @@ class FewLabelKFold(BaseCrossValidator):
             train[test] = False
             yield np.flatnonzero(train), test
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+    def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
         """Return the number of splits."""
         return self.n_splits * self.n_repeats
 
 
-def mean_average_precision(y_true: Any, y_score: Any, *, classes: Any = None) -> float:
+def mean_average_precision(y_true: ArrayLike, y_score: ArrayLike, *, classes: ArrayLike | None = None) -> float:
     """Mean over classes of the average precision (one-vs-rest).
 
     Parameters
@@ -138,16 +142,7 @@ def mean_average_precision(y_true: Any, y_score: Any, *, classes: Any = None) ->
 def average_precisions(truth: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Average precision of each column, ``sum_t (R_t - R_t-1) P_t`` over its distinct scores t in falling order.
 
-    Parameters
-    ----------
-    truth : ndarray of bool, shape (n, c)
-    scores : ndarray of shape (n, c)
-        Finite.
-
-    Returns
-    -------
-    precisions : ndarray of shape (c,)
-        NaN for a column without positive entries.
+    For truth (n, c) of bool and finite scores (n, c); NaN for a column without positive entries.
     """
     n = scores.shape[0]
     order = np.argsort(-scores, axis=0, kind="stable")
@@ -163,7 +158,7 @@ def average_precisions(truth: np.ndarray, scores: np.ndarray) -> np.ndarray:
         return np.sum(gained * precision, axis=0) / truth.sum(axis=0)
 
 
-def mean_average_precision_scorer(estimator: Any, X: Any, y: Any) -> float:
+def mean_average_precision_scorer(estimator: Any, X: MatrixLike, y: ArrayLike) -> float:
     """Score a fitted classifier by `mean_average_precision` of its decision function (or probabilities).
 
     For ``GridSearchCV(scoring=mean_average_precision_scorer)``.
@@ -191,10 +186,10 @@ class LabelledScorer:
     1.0
     """
 
-    def __init__(self, scoring: Any = "accuracy") -> None:
+    def __init__(self, scoring: str | Callable[..., float] = "accuracy") -> None:
         self.scoring = scoring
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: Classifier, X: MatrixLike, y: ArrayLike) -> float:
         """Score `estimator` on the rows of X whose y is a label."""
         codes, classes = encode_labels(y, _num_samples(X))
         rows = np.flatnonzero(codes >= 0)

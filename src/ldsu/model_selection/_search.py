@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-import traceback
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import get_scorer_names
@@ -20,7 +21,6 @@ from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
 from sklearn.model_selection._validation import (
     _fit_and_score,
     _insert_error_scores,
-    _score,
     _warn_or_raise_about_fit_failures,
 )
 from sklearn.utils import get_tags, indexable
@@ -31,14 +31,15 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import available_memory, require_memory
 from ldsu._utils.parameters import parameters
+from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.stages import Stages, sharing_order
 from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
-from ldsu.kernels import FLOATS, Kernel, check_magnitude, dense, samples_memory, validate_data
+from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import graph_weight_error, resolve_strength
 from ldsu.model_selection._scoring import FewLabelKFold, LabelledScorer, mean_average_precision_scorer
-from ldsu.solvers import Problem, Settings, graph_key, rounded_product, smooth_features, truncated_directions
+from ldsu.solvers import Problem, graph_key, rounded_product, smooth_features, truncated_directions
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
 DEFAULT_GRID: dict[str, list[Any]] = {"features__strength": [1.0, 10.0, 100.0, 1000.0], "features__clique_size": [3, 5]}
@@ -58,21 +59,15 @@ class LinearScores:
     intercept: np.ndarray
 
     def decision_function(self, Z: np.ndarray) -> np.ndarray:
-        """The scores, a column a class (one in all for two classes)."""
+        """The scores, one column per class (a single one for two classes)."""
         return Z @ self.coefficients + self.intercept
 
 
 class RidgePath:
     """``min_W ||Z W + b - Y||^2 + alpha ||W||^2`` for any alpha, from one decomposition of ``Z_c Z_c^T = Q D Q^T``.
 
-    ``W = Z_c^T Q (D + alpha I)^-1 Q^T Y_c``, Z_c and Y_c centered; b makes up for the centering.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (m, r)
-        Features of the labelled rows.
-    codes : ndarray of shape (m,)
-        Their classes. Y is 1 for the class of a column and -1 elsewhere; for two classes it has one column.
+    ``W = Z_c^T Q (D + alpha I)^-1 Q^T Y_c``, Z_c and Y_c centered; b makes up for the centering. Y is 1 for the class
+    of a column and -1 elsewhere; for two classes it has one column.
     """
 
     def __init__(self, Z: np.ndarray, codes: np.ndarray) -> None:
@@ -116,31 +111,21 @@ class FoldFeatures:
 
 @dataclass
 class Fold:
-    """The rows of one fold, as `LDSU` reads them, and the problem of its training rows.
-
-    Attributes
-    ----------
-    X, y : array-like
-        All samples and labels.
-    train, test : ndarray of int
-        Rows of the fold.
-    kernel : str
-        Name of the kernel: a precomputed one is split by rows and columns.
-    stages : Stages
-        Records the time of each stage.
-    """
+    """The rows of one fold of the samples, as `LDSU` reads them, and the problem of its training rows."""
 
     X: Any
     y: Any
     train: np.ndarray
     test: np.ndarray
-    kernel: str
+    kernel: str  # its name: a precomputed one is split by rows and columns
     stages: Stages
 
     @cached_property
-    def y_test(self) -> Any:
-        """Labels of the test rows."""
-        return _safe_split(LDSU(), self.X, self.y, self.test)[1]
+    def positions(self) -> np.ndarray:
+        """Stand for all samples: those of the test rows are the rows of `FoldFeatures.test`."""
+        positions = np.zeros(_num_samples(self.X), dtype=np.int64)
+        positions[self.test] = np.arange(positions[self.test].size)
+        return positions
 
     @cached_property
     def _training(self) -> tuple[Problem, np.ndarray, np.ndarray]:
@@ -163,14 +148,21 @@ class Fold:
         problem, codes, classes = self._training
         n = problem.n
         settings = ldsu._settings(n)
-        if classes.size < 2 or graph_weight_error(ldsu.lam, ldsu.strength):
+        if classes.size < 2 or graph_weight_error(ldsu.lam, ldsu.strength) or not uses_exact_solver(ldsu, problem.X):
             return None  # an ordinary fit raises the error
-        if not uses_exact_solver(ldsu, problem.X):
-            return None
         ldsu._clip_parameter(ldsu.clique_size, n, "clique_size")
         kernel = ldsu._resolve_kernel(problem, ldsu.gamma_scale)
         if settings.filter == "truncate":
-            Z = self._truncated(problem, codes, kernel, settings)
+
+            def every_component() -> np.ndarray:
+                _, directions = truncated_directions(problem, codes, kernel, replace(settings, n_components=None))
+                with problem.stages("features"):
+                    coefficients = fix_signs(problem.basis(kernel).coefficients(directions))
+                    rows = (problem.kernel_matrix(kernel), problem.new_kernel_values(kernel))
+                    return np.vstack([values @ coefficients for values in rows])
+
+            Z = problem.once("truncated", (graph_key(kernel, settings), settings.lam), every_component)
+            Z = Z[:, : resolve_n_components(settings.n_components, problem.basis(kernel).rank)]
         else:
             features = smooth_features(problem, codes, kernel, settings)
             if features is None:
@@ -180,19 +172,17 @@ class Fold:
         scaler = BlockScaler().fit(Z[:n])
         return FoldFeatures(scaler.transform(Z[:n]), scaler.transform(Z[n:]), codes, classes)
 
-    @staticmethod
-    def _truncated(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
-        """Features with the paper's filter: the first of all components, which are computed once."""
-
-        def every_component() -> np.ndarray:
-            _, directions = truncated_directions(problem, codes, kernel, replace(settings, n_components=None))
-            with problem.stages("features"):
-                coefficients = fix_signs(problem.basis(kernel).coefficients(directions))
-                rows = (problem.kernel_matrix(kernel), problem.new_kernel_values(kernel))
-                return np.vstack([values @ coefficients for values in rows])
-
-        Z = problem.once("truncated", (graph_key(kernel, settings), settings.lam), every_component)
-        return Z[:, : resolve_n_components(settings.n_components, problem.basis(kernel).rank)]
+    def classifier(self, model: LDSUClassifier) -> FoldClassifier | None:
+        """A model that reads shared features at `positions`; None if they are inaccurate, or cannot be computed."""
+        try:
+            features = self.features(model.features)
+        except Exception:  # an ordinary fit reports it
+            return None
+        if features is None:
+            return None
+        classifier = FoldClassifier(classifier=model.classifier, standardize_scores=model.standardize_scores)
+        classifier.shared = features
+        return classifier
 
 
 def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
@@ -207,24 +197,26 @@ def feature_key(ldsu: LDSU) -> tuple[Hashable, ...]:
 
 
 class FoldClassifier(LDSUClassifier):
-    """The part of an `LDSUClassifier` behind the features: its rows are scaled features."""
+    """The part of an `LDSUClassifier` behind the features: a sample is its position among the features of a fold."""
 
-    def fit_scores(self, features: FoldFeatures) -> Self:
-        """Fit classifier and standardization."""
-        self.classes_ = features.classes
+    shared: FoldFeatures
+
+    def fit(self, X: Any, y: Any, *, problem: Problem | None = None) -> Self:
+        """Fit classifier and standardization to the shared features of the training rows."""
+        codes, self.classes_ = self.shared.codes, self.shared.classes
         if plain_ridge(self.classifier):
-            self.classifier_: Any = features.ridge.solve(self.classifier.alpha)
+            self.classifier_: Any = self.shared.ridge.solve(self.classifier.alpha)
         else:
-            self.classifier_ = LabelledOnly(self.classifier).fit(features.train, features.codes)
+            self.classifier_ = LabelledOnly(self.classifier).fit(self.shared.train, codes)
         self._lengths = np.zeros(1)  # isolated rows are not needed
-        raw = self._raw_scores(features.train)
-        unlabelled = features.codes < 0
-        power = self._power(class_counts(features.codes), int(unlabelled.sum()))
+        unlabelled = codes < 0
+        power = self._power(class_counts(codes), int(unlabelled.sum()))
+        raw = self._raw_scores(self.shared.train)
         self.score_center_, self.score_scale_ = self._standardization(raw[unlabelled], power)
         return self
 
     def _scaled_features(self, X: Any) -> Any:
-        return X
+        return self.shared.test[X]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy over the labelled rows, without scikit-learn's checks, which take longer than all the rest."""
@@ -385,7 +377,7 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike) -> Self:
         """Score every setting on every fold, and fit the best to all rows.
 
         Parameters
@@ -434,73 +426,35 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if isinstance(cv, Integral):  # scikit-learn's folds would treat unlabelled rows as a class
             cv = FewLabelKFold(int(cv))
         folds = list(check_cv(cv, y, classifier=True).split(X, y))
+        self.n_splits_ = len(folds)
         stages = Stages(type(self).__name__)
-        out = [dict[str, Any]() for _ in range(len(settings) * len(folds))]
-        self._print(f"{len(settings)} settings ({self.n_shared_} with shared computation), {len(folds)} folds")
-
-        def ordinary(i: int, fold: int) -> dict[str, Any]:
-            return _fit_and_score(
-                clone(estimator),
-                X,
-                y,
-                scorer=scorer,
-                train=folds[fold][0],
-                test=folds[fold][1],
-                verbose=0,
-                parameters=settings[i],
-                fit_params=None,
-                score_params=None,
-                return_times=True,
-                error_score=self.error_score,
-            )
-
-        steps = self._steps(X, y, folds, models, shared, scorer, stages)
-        for i, fold, result in self._with_progress(steps, len(out)):
-            out[i * len(folds) + fold] = ordinary(i, fold) if result is None else result
+        out = self._evaluate(X, y, folds, models, shared, scorer, stages)
+        self.timings_ = stages.seconds
         _warn_or_raise_about_fit_failures(out, self.error_score)
         if callable(scoring):
             _insert_error_scores(out, self.error_score)
-        self.timings_ = stages.seconds
         self.cv_results_ = table._format_results(settings, len(folds), out)
-        self.n_splits_ = len(folds)
         self.multimetric_ = isinstance(out[0]["test_scores"], dict)
         self.scorer_ = scorer._scorers if isinstance(scorer, _MultimetricScorer) else scorer
         if callable(scoring) and self.multimetric_:
             table._check_refit_for_multimetric(out[0]["test_scores"])
             metric = self.refit
-        self._choose(table, metric)
+        if self.refit or not self.multimetric_:
+            self.best_index_ = table._select_best_index(self.refit, metric, self.cv_results_)
+            self.best_params_ = settings[self.best_index_]
+            if not callable(self.refit):
+                self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
         if self.refit:
             self._print("refitting the best setting to all rows")
             start = time.perf_counter()
-            self.best_estimator_ = clone(estimator).set_params(**clone(self.best_params_, safe=False)).fit(X, y)
+            self.best_estimator_ = clone(models[self.best_index_]).fit(X, y)
             self.refit_time_ = time.perf_counter() - start
             for name in ("classes_", "n_features_in_", "feature_names_in_"):
                 if hasattr(self.best_estimator_, name):
                     setattr(self, name, getattr(self.best_estimator_, name))
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict labels for X (q, d) with the best setting."""
-        return self._best().predict(X)
-
-    @available_if(_delegates("decision_function"))
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Compute scores for X (q, d) with the best setting."""
-        return self._best().decision_function(X)
-
-    @available_if(_delegates("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Predict class probabilities for X (q, d) with the best setting."""
-        return self._best().predict_proba(X)
-
-    def score(self, X: Any, y: Any) -> float:
-        """Score the best setting on X (q, d) and y (q,) with the scorer of the search."""
-        best = self._best()
-        scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
-        score = scorer(best, X, y)
-        return float(score[self.refit] if self.multimetric_ and not isinstance(self.scorer_, dict) else score)
-
-    def _steps(
+    def _evaluate(
         self,
         X: Any,
         y: Any,
@@ -509,62 +463,69 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         shared: list[bool],
         scorer: Any,
         stages: Stages,
-    ) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-        """Setting, fold and result; None for a result that an ordinary fit must give."""
+    ) -> list[dict[str, Any]]:
+        """Results of scikit-learn's `_fit_and_score` for every setting and fold, fold by fold to hold one at a time."""
         together = [i for i, share in enumerate(shared) if share]
         order = [together[i] for i in sharing_order([feature_key(models[i].features) for i in together])]
-        alone = [i for i, share in enumerate(shared) if not share]
-        for fold, (train, test) in enumerate(folds):
-            rows: Fold | None = None
-            for i in order:
-                kernel = models[i].features.kernel
-                if rows is None or rows.kernel != kernel:
-                    rows = None  # free its memory
-                    rows = Fold(X, y, train, test, kernel, stages)
-                yield i, fold, self._shared_result(rows, models[i], scorer)
-            rows = None
-            for i in alone:
-                yield i, fold, None
+        order += [i for i, share in enumerate(shared) if not share]
+        out = [dict[str, Any]() for _ in range(len(models) * len(folds))]
+        self._print(f"{len(models)} settings ({len(together)} with shared computation), {len(folds)} folds")
+        started = reported = time.perf_counter()
+        for k, (train, test) in enumerate(folds):
+            fold: Fold | None = None
+            for done, i in enumerate(order, start=k * len(order)):
+                start = time.perf_counter()
+                if start - reported > SECONDS_BETWEEN_LINES:
+                    reported = start
+                    left = (start - started) * (len(out) - done) / max(done, 1)
+                    self._print(f"{done} of {len(out)} scores, {start - started:.0f} s, about {left:.0f} s left")
+                if fold is not None and not (shared[i] and fold.kernel == models[i].features.kernel):
+                    fold = None  # free its memory
+                if fold is None and shared[i]:
+                    fold = Fold(X, y, train, test, models[i].features.kernel, stages)
+                model = fold and fold.classifier(models[i])
+                with stages("classify and score") if model else nullcontext():
+                    result = _fit_and_score(
+                        model or clone(models[i]),
+                        fold.positions if fold and model else X,
+                        y,
+                        scorer=scorer,
+                        train=train,
+                        test=test,
+                        verbose=0,
+                        parameters=None,
+                        fit_params=None,
+                        score_params=None,
+                        return_times=True,
+                        error_score=self.error_score,
+                    )
+                # scikit-learn reads the system clock, which may be set back, and does not know of the shared stages.
+                elapsed = time.perf_counter() - start
+                result["score_time"] = float(np.clip(result["score_time"], 0, elapsed))
+                result["fit_time"] = elapsed - result["score_time"]
+                out[i * len(folds) + k] = result
+        return out
 
-    def _shared_result(self, fold: Fold, model: LDSUClassifier, scorer: Any) -> dict[str, Any] | None:
-        """What an ordinary fit and its score give, from shared features."""
-        start = time.perf_counter()
-        try:
-            features = fold.features(model.features)
-            if features is None:
-                return None
-            with fold.stages("classify"):
-                fitted = FoldClassifier(
-                    classifier=model.classifier, standardize_scores=model.standardize_scores
-                ).fit_scores(features)
-        except Exception:
-            if self.error_score == "raise":
-                raise
-            scores = self.error_score
-            if isinstance(scorer, _MultimetricScorer):
-                scores = dict.fromkeys(scorer._scorers, self.error_score)
-            return {
-                "test_scores": scores,
-                "fit_error": traceback.format_exc(),
-                "fit_time": time.perf_counter() - start,
-                "score_time": 0.0,
-            }
-        fitted_at = time.perf_counter()
-        with fold.stages("score"):
-            scores = _score(fitted, features.test, fold.y_test, scorer, None, self.error_score)
-        return {
-            "test_scores": scores,
-            "fit_error": None,
-            "fit_time": fitted_at - start,
-            "score_time": time.perf_counter() - fitted_at,
-        }
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
+        """Predict labels for X (q, d) with the best setting."""
+        return self._best().predict(X)
 
-    def _choose(self, table: GridSearchCV, metric: Any) -> None:
-        if self.refit or not self.multimetric_:
-            self.best_index_ = table._select_best_index(self.refit, metric, self.cv_results_)
-            self.best_params_ = self.cv_results_["params"][self.best_index_]
-            if not callable(self.refit):
-                self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
+    @available_if(_delegates("decision_function"))
+    def decision_function(self, X: MatrixLike) -> NDArray[Any]:
+        """Compute scores for X (q, d) with the best setting."""
+        return self._best().decision_function(X)
+
+    @available_if(_delegates("predict_proba"))
+    def predict_proba(self, X: MatrixLike) -> NDArray[Any]:
+        """Predict class probabilities for X (q, d) with the best setting."""
+        return self._best().predict_proba(X)
+
+    def score(self, X: MatrixLike, y: ArrayLike) -> float:
+        """Score the best setting on X (q, d) and y (q,) with the scorer of the search."""
+        best = self._best()
+        scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
+        score = scorer(best, X, y)
+        return float(score[self.refit] if self.multimetric_ and not isinstance(self.scorer_, dict) else score)
 
     def _estimator(self) -> Any:
         """The estimator with defaults for None."""
@@ -595,17 +556,6 @@ class LDSUSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             f"LDSUSearch for {n} samples",
             f"Search on a subset of at most {fits} rows that contains the labelled rows.",
         )
-
-    def _with_progress(self, steps: Iterator[Any], total: int) -> Iterator[Any]:
-        """Yield the steps and print progress every few seconds."""
-        start = last_report = time.perf_counter()
-        for done, step in enumerate(steps):
-            now = time.perf_counter()
-            if self.verbose and now - last_report > SECONDS_BETWEEN_LINES:
-                last_report = now
-                left = (now - start) * (total - done) / max(done, 1)
-                self._print(f"{done} of {total} scores, {now - start:.0f} s, about {left:.0f} s left")
-            yield step
 
     def _print(self, text: str) -> None:
         if self.verbose:

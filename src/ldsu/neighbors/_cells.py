@@ -97,23 +97,10 @@ def cell_means(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def cell_neighbors(
     index: CellIndex, X: np.ndarray, Q: np.ndarray, k: int, exclude_self: bool = False, n_jobs: int = -1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find (almost all of) the k nearest rows of X (n x d) for each row of Q (m x d) by Euclidean distance.
+    """Squared distances and indices (m, k) of (almost all of) the rows of X (n x d) nearest to each row of Q (m x d).
 
-    Parameters
-    ----------
-    index : CellIndex
-        Index of X.
-    exclude_self : bool
-        Whether Q is X and rows are not their own neighbors; duplicates of a row are.
-    n_jobs : int
-        Number of threads, as in joblib.
-
-    Returns
-    -------
-    distances : float64 ndarray of shape (m, min(k, number of candidates))
-        Squared distances, ascending, computed from the differences in all columns.
-    indices : int64 ndarray of the same shape
-        Ties are ordered by index.
+    Distances are computed from the differences in all columns; ties are ordered by index. With `exclude_self`, Q is X
+    and rows are not their own neighbors; duplicates of a row are.
     """
     n = X.shape[0]
     k = min(k, n - exclude_self)

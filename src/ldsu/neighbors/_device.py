@@ -21,25 +21,9 @@ def nearest(X: Any, Q: Any, k: int, exclude_self: bool, xp: Any) -> tuple[Any, A
     """Find the k nearest rows of X (n x d) for each row of Q (m x d) by Euclidean distance.
 
     Matrix products, ``|x|^2 - 2 x^T q``, select ``k + 8`` candidates, which are then ordered by differences ``x - q``.
-    If rounding may have excluded a nearer row, candidates are selected by differences, too.
-
-    Parameters
-    ----------
-    X, Q : tensors of shape (n, d), (m, d)
-        On the same device and with the same dtype, which is used for the computation.
-    k : int
-        At most n, or n - 1 with `exclude_self`.
-    exclude_self : bool
-        Whether Q is X and rows are not their own neighbors; duplicates of a row are.
-    xp : module
-        PyTorch.
-
-    Returns
-    -------
-    distances : tensor of shape (m, k)
-        Squared distances, ascending.
-    indices : tensor of int64 of shape (m, k)
-        Rows of X; ties are ordered by index.
+    If rounding may have excluded a nearer row, candidates are selected by differences, too. Returns squared distances
+    (m, k), ascending, and indices (m, k), ties ordered by index. The dtype of the tensors X and Q is that of the
+    computation. With `exclude_self`, Q is X and rows are not their own neighbors; duplicates of a row are.
     """
     n, d = X.shape
     m = Q.shape[0]
@@ -143,13 +127,7 @@ def _by_differences(points: Any, queries: Any, candidates: Any, k: int, xp: Any)
 
 
 def nearest_by_kernel(K: Any, k: int, xp: Any) -> Any:
-    """The k nearest other points of each, in the feature space of a kernel matrix K (n x n), by ``K_jj - 2 K_ij``.
-
-    Returns
-    -------
-    indices : tensor of int64 of shape (n, k)
-        Nearest first; ties are ordered by index.
-    """
+    """Indices (n, k) of the nearest other points in the feature space of K (n x n), nearest first, ties by index."""
     n = K.shape[0]
     diagonal = K.diagonal()
     indices = xp.empty((n, k), dtype=xp.int64, device=K.device)

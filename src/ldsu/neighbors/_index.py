@@ -21,31 +21,22 @@ EXACT_ROWS = 8000
 FEW_PRODUCTS = 2**26
 
 
-def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the nearest *other* rows of each row of X (n x d) by Euclidean distance.
+def input_neighbors(X: Any, n_neighbors: int, Q: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distances and indices (n, n_neighbors) of the nearest *other* rows of each row of X (n x d).
 
-    Returns
-    -------
-    distances : ndarray of shape (n, n_neighbors)
-        Squared distances, ascending.
-    indices : ndarray of shape (n, n_neighbors)
-        A row is not its own neighbor; duplicates of it are.
+    Nearest first by Euclidean distance, comparing all pairs. A row is not its own neighbor; duplicates of it are. If Q
+    (m x d) is given, the nearest rows of X to each row of Q; both must be near the origin.
     """
-    n = X.shape[0]
+    m = X.shape[0] if Q is None else Q.shape[0]
     if n_neighbors == 0:
-        return np.empty((n, 0)), np.empty((n, 0), dtype=np.int64)
-    distances, indices = _compare_all(shifted(X, column_means(X)), None, n_neighbors)
-    return np.asarray(distances, dtype=np.float64) ** 2, indices
-
-
-def _compare_all(X: Any, Q: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and indices of the k rows of X nearest to each row of Q, or to each other row if Q is None."""
-    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X)
-    many = (X if Q is None else Q).shape[0] * X.shape[0] * X.shape[1] > FEW_PRODUCTS
+        return np.empty((m, 0)), np.empty((m, 0), dtype=np.int64)
+    if Q is None:
+        X = shifted(X, column_means(X))
+    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(X)
     # scikit-learn limits BLAS threads itself, but not thread-safely.
-    with one_blas_thread(), one_openmp_thread(unless=many):
+    with one_blas_thread(), one_openmp_thread(unless=m * X.shape[0] * X.shape[1] > FEW_PRODUCTS):
         distances, indices = search.kneighbors(Q)
-    return distances, indices.astype(np.int64, copy=False)
+    return np.asarray(distances, dtype=np.float64) ** 2, indices.astype(np.int64, copy=False)
 
 
 def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,38 +65,23 @@ def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
 
 @dataclass(frozen=True)
 class NeighborIndex:
-    """Nearest-neighbor index of X (n x d): exact for few rows, approximate with k-means cells for many.
+    """Nearest-neighbor index of X (n x d): exact for few rows, approximate with k-means cells for many."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, d)
-        Near the origin, so that matrix products give accurate distances.
-    cells : CellIndex or None
-        None if all pairs are compared, and for the search on a GPU.
-    """
+    X: np.ndarray  # near the origin, so that matrix products give accurate distances
+    cells: CellIndex | None  # None if all pairs are compared, and for the search on a GPU
 
-    X: np.ndarray
-    cells: CellIndex | None
+    def query(self, Q: np.ndarray | None, k: int, points: Any, arrays: Arrays = CPU) -> Any:
+        """Indices (q, k), nearest first, of the rows nearest to each row of Q (q x d); None is each row of X to others.
 
-    def query_self(self, k: int, points: Any, arrays: Arrays = CPU) -> Any:
-        """Indices (n, k) of the nearest other rows of each row, nearest first; `points` is X on the device."""
+        `points` is X on the device.
+        """
+        exclude_self = Q is None
         if arrays.xp is not np:
-            return self._on_device(points, points, k, arrays, exclude_self=True)
+            search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
+            return search(points, points if Q is None else arrays.put(Q), k, exclude_self, arrays.xp)[1]
         if self.cells is None:
-            return input_neighbors(self.X, k)[1]
-        return cell_neighbors(self.cells, self.X, self.X, k, exclude_self=True)[1]
-
-    def query(self, Q: np.ndarray, k: int, points: Any, arrays: Arrays = CPU) -> Any:
-        """Indices (q, k) of the nearest rows of each row of Q (q x d), nearest first."""
-        if arrays.xp is not np:
-            return self._on_device(points, arrays.put(Q), k, arrays, exclude_self=False)
-        if self.cells is None:
-            return _compare_all(self.X, Q, k)[1]
-        return cell_neighbors(self.cells, self.X, Q, k)[1]
-
-    def _on_device(self, points: Any, Q: Any, k: int, arrays: Arrays, *, exclude_self: bool) -> Any:
-        search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
-        return search(points, Q, k, exclude_self, arrays.xp)[1]
+            return input_neighbors(self.X, k, Q)[1]
+        return cell_neighbors(self.cells, self.X, self.X if Q is None else Q, k, exclude_self)[1]
 
 
 def uses_cells(n: int, search: str) -> bool:
@@ -114,14 +90,9 @@ def uses_cells(n: int, search: str) -> bool:
 
 
 def neighbor_index(X: np.ndarray, arrays: Arrays = CPU, search: str = "auto") -> tuple[NeighborIndex, np.ndarray]:
-    """Build an index of the rows of X (n x d), sorted so that nearby rows are adjacent in memory.
+    """Index of ``X[order]`` (n x d), and the order: unchanged if all pairs are compared, otherwise sorted by cell.
 
-    Returns
-    -------
-    index : NeighborIndex
-        Index of ``X[order]``.
-    order : ndarray of shape (n,)
-        Original order if all pairs are compared, otherwise by cell.
+    Nearby rows are then adjacent in memory.
     """
     n = X.shape[0]
     if arrays.xp is not np or not uses_cells(n, search):

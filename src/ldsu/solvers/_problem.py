@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 
 from ldsu._utils.arrays import CPU, Arrays, arrays_on
 from ldsu._utils.stages import StageCache, Stages
-from ldsu.graphs import class_laplacian_rows, clique_scatter, scaled_clique_laplacian
+from ldsu.graphs import class_laplacian_rows, clique_laplacian, clique_scatter
 from ldsu.kernels import FLOATS, Kernel, check_mask, dense, resolve_kernel
 from ldsu.neighbors import input_neighbors, kernel_neighbors
 from ldsu.solvers._types import Settings
@@ -169,12 +169,12 @@ class Problem(StageCache):
         """The local discriminant Laplacian L, in the units that lam multiplies, and the ridge in units of the data."""
         members, grams = self.cliques(kernel, settings)
         with self.stages("graphs"):
-            return scaled_clique_laplacian(grams, members, settings.theta, relative=settings.scaling == "relative")
+            return clique_laplacian(members, grams, settings.theta, relative=settings.scaling == "relative")
 
     @stage(lambda kernel, settings: graph_key(kernel, settings))
     def graph_kernel(self, kernel: Kernel, settings: Settings) -> Any:
         """``L K`` (n, n)."""
-        L = self.arrays.put_sparse(self.clique_graph(kernel, settings)[0])
+        L = self.arrays.put(self.clique_graph(kernel, settings)[0])
         K = self.kernel_matrix(kernel)
         with self.stages("solve"):
             return L @ K
@@ -224,7 +224,7 @@ class Problem(StageCache):
     def project(self, kernel: Kernel, key: Hashable, laplacian: Callable[[], Any]) -> Any:
         """``B^T L B`` (q, q) for a sparse L that ``laplacian()`` returns; only the lower triangle is defined."""
         B = self.basis(kernel).coordinates
-        L = self.arrays.put_sparse(laplacian())
+        L = self.arrays.put(laplacian())
         with self.stages("project graphs"):
             return _lower_product(L @ B, B, self.arrays)
 

@@ -126,7 +126,7 @@ def listed_neighbors(problem: Problem, settings: Settings, dtype: str) -> Any:
     samples = sorted_samples(problem, settings, dtype)
     listed = min(max(2 * settings.n_conditioning, settings.clique_size - 1), problem.n - 1)
     with problem.stages("neighbors"):
-        return samples.search_index.query_self(listed, samples.points, problem.arrays)
+        return samples.search_index.query(None, listed, samples.points, problem.arrays)
 
 
 @stage(

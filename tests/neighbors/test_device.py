@@ -1,0 +1,73 @@
+"""Nearest neighbors on PyTorch: what comparing all pairs finds, and what NumPy finds."""
+
+import numpy as np
+import pytest
+
+from ldsu.neighbors import kernel_neighbors, nearest, nearest_by_kernel
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+def brute(X, Q, exclude_self):
+    X, Q = X.astype(np.float64), Q.astype(np.float64)
+    D2 = np.array([((X - q) ** 2).sum(axis=1) for q in Q])
+    if exclude_self:
+        np.fill_diagonal(D2, np.inf)
+    return D2
+
+
+def rows(kind, dtype):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 6))
+    if kind == "duplicates":
+        X = np.repeat(X[:30], 3, axis=0)[rng.permutation(90)]
+    elif kind == "constant":
+        X[:] = X[0]
+    elif kind == "far from zero":
+        X = np.round(64 * X) / 64 + 1024  # which single precision holds
+    elif kind == "tight clusters":
+        X = 100 * X[rng.integers(0, 3, 90)] + 1e-4 * rng.standard_normal((90, 6))
+    return X.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [0, 1, 5, 89])
+@pytest.mark.parametrize("kind", ["plain", "duplicates", "constant", "far from zero", "tight clusters"])
+@pytest.mark.parametrize("exclude_self", [True, False])
+def test_nearest_finds_what_comparing_all_pairs_finds(kind, k, dtype, exclude_self):
+    X = rows(kind, dtype)
+    Q = X if exclude_self else X[::7] + np.dtype(dtype).type(0.25)
+    distances, indices = nearest(torch.as_tensor(X), torch.as_tensor(Q), k, exclude_self, torch)
+    assert distances.dtype == torch.as_tensor(X).dtype
+    assert indices.dtype == torch.int64
+    distances, indices = distances.numpy(), indices.numpy()
+    assert distances.shape == indices.shape == (len(Q), k)
+    D2 = brute(X, Q, exclude_self)
+    # The spread of the data is the unit of rounding, and the distances themselves where they are by differences.
+    eps = 64 * float(np.finfo(dtype).eps)
+    expected = np.sort(D2, axis=1)[:, :k]
+    offset = np.finfo(dtype).eps * np.abs(X - X.mean(axis=0, dtype=np.float64)).max()
+    tolerance = eps * expected + 8 * offset * np.sqrt(expected) + 8 * offset**2
+    assert np.all(np.abs(distances - expected) <= tolerance)
+    assert np.all(np.abs(np.take_along_axis(D2, indices, axis=1) - expected) <= tolerance)
+    assert np.all(np.diff(distances, axis=1) >= 0)
+    for row, listed in enumerate(indices):
+        assert len(set(listed)) == k
+        assert not (exclude_self and row in listed)
+
+
+def test_nearest_does_not_depend_on_the_blocks(monkeypatch):
+    X = torch.as_tensor(rows("duplicates", "float64"))
+    whole = nearest(X, X, 4, True, torch)
+    monkeypatch.setattr("ldsu.neighbors._device.BLOCK_BYTES", 20_000)
+    parts = nearest(X, X, 4, True, torch)
+    assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
+
+
+@pytest.mark.parametrize("k", [0, 1, 5, 89])
+def test_neighbors_in_the_kernel_space_are_those_of_numpy(k, monkeypatch):
+    X = rows("plain", "float64")
+    K = (X @ X.T + 1) ** 2
+    np.testing.assert_array_equal(nearest_by_kernel(torch.as_tensor(K), k, torch).numpy(), kernel_neighbors(K, k)[1])
+    monkeypatch.setattr("ldsu.neighbors._device.BLOCK_BYTES", 20_000)
+    np.testing.assert_array_equal(nearest_by_kernel(torch.as_tensor(K), k, torch).numpy(), kernel_neighbors(K, k)[1])
