@@ -175,14 +175,12 @@ def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def safe_repr(value: object) -> str:
-    """A value from a file as part of a message: ASCII, on one line, and short."""
-    if isinstance(value, str):
-        value = value[:60]
-    elif isinstance(value, (list, dict)):
+    """A value of a file or a user as part of a message: ASCII, on one line, and short."""
+    if isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
-    elif isinstance(value, int) and abs(value) > 10**30:
+    if isinstance(value, int) and abs(value) > 10**30:
         return "a number with very many digits"
-    text = ascii(value)
+    text = ascii(value[:60]) if isinstance(value, str) else " ".join(ascii(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
 
 
