@@ -193,7 +193,12 @@ def fit(
             f"The expected accuracy among {len(task.counts)} classes is {summary['expected_accuracy']:.2f}, hardly "
             "better than chance. Check how the columns were read and scaled above, or label more rows."
         )
-    _print_result(reporter, summary, table)
+    accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
+    if sum(task.counts.values()) < len(task.labels):
+        accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
+    reporter.info(f"done      {seconds:.1f} s{accuracy}")
+    _print_written(reporter, output)
+    reporter.info(f"next      ldsu predict {output} {table} -o labels.csv")
     reporter.finish(summary)
 
 
@@ -221,16 +226,6 @@ def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> 
         f"{'about ' if summary['expected_seconds'] >= 1 else ''}{format_duration(summary['expected_seconds'])}, "
         f"{decimal(summary['expected_bytes'])} of {decimal(available)} of memory"
     )
-
-
-def _print_result(reporter: Reporter, summary: dict[str, Any], table: Path) -> None:
-    left_out = summary["left_out_accuracy"]
-    accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
-    if sum(summary["labelled"].values()) < summary["rows"]:
-        accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
-    reporter.info(f"done      {summary['seconds']:.1f} s{accuracy}")
-    _print_written(reporter, summary["model"])
-    reporter.info(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
 
 
 @click.command(
@@ -363,17 +358,14 @@ def export(model: Path, output: Path, force: bool, reporter: Reporter) -> None:
     """
     require_output(output, force, (model,))
     with reporter.spinner("exporting"):
-        from ldsu._utils.files import replacing
         from ldsu.io import load_model
-        from ldsu.io.onnx_export import import_onnx, to_onnx
+        from ldsu.io.onnx_export import import_onnx, to_onnx, write_onnx
         from ldsu.tables.model import TableModel
         from ldsu.tables.onnx import table_to_onnx
 
         import_onnx()  # raises early if it is not installed
         loaded = load_model(model)
-        graph = table_to_onnx(loaded) if isinstance(loaded, TableModel) else to_onnx(loaded)
-        with replacing(output, private=True) as file:  # it contains training rows
-            file.write(graph.SerializeToString())
+        write_onnx(table_to_onnx(loaded) if isinstance(loaded, TableModel) else to_onnx(loaded), output)
     _print_written(reporter, output)
     reporter.finish({"model": model, "output": output, "bytes": output.stat().st_size})
 

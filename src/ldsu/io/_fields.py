@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from ldsu._utils.memory import require_memory
-from ldsu.io.container import Entry, Invalid, safe_repr
+from ldsu.io.container import MORE_MEMORY, Entry, Invalid, safe_repr
 
 # Plain data, as JSON has it.
 JSON: TypeAlias = Any
@@ -29,7 +29,6 @@ LABEL_TYPES: dict[str, type] = {
     **dict.fromkeys(("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"), int),
     **dict.fromkeys(("float64", "float32", "float16"), float),
 }
-MORE_MEMORY = "Close other programs, or use a larger machine."
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import numpy as np
 from sklearn.utils._param_validation import validate_parameter_constraints
 
 from ldsu._utils.memory import require_memory
-from ldsu.io._fields import JSON, MORE_MEMORY, Either, Kind, Optional, Place, text, to_scalar
-from ldsu.io.container import Invalid, error_text, safe_repr
+from ldsu.io._fields import JSON, Either, Kind, Optional, Place, text, to_scalar
+from ldsu.io.container import MORE_MEMORY, Invalid, error_text, safe_repr
 from ldsu.kernels import KERNELS
 
 MAX_DEPTH = 20
