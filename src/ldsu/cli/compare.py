@@ -12,8 +12,8 @@ from ldsu.cli.fit_predict import base_name, read_task, table_options
 from ldsu.cli.options import (
     FOLDER,
     INPUT,
+    command,
     dry_run_option,
-    examples,
     force_option,
     jobs_option,
     require_consent,
@@ -22,12 +22,10 @@ from ldsu.cli.options import (
 from ldsu.cli.reporter import Reporter, output_options
 
 
-@click.command(
-    epilog=examples(
-        "ldsu compare digits.csv --label digit --out comparison",
-        "ldsu compare table.csv --label species --repetitions 10 --out comparison",
-        "ldsu compare table.csv --label species --dry-run",
-    )
+@command(
+    "ldsu compare digits.csv --label digit --out comparison",
+    "ldsu compare table.csv --label species --repetitions 10 --out comparison",
+    "ldsu compare table.csv --label species --dry-run",
 )
 @click.argument("table", type=INPUT)
 @table_options

@@ -15,9 +15,9 @@ from ldsu.cli.options import (
     FILE,
     INPUT,
     Command,
+    command,
     documented_option,
     dry_run_option,
-    examples,
     force_option,
     require_device,
     require_output,
@@ -42,7 +42,7 @@ KIND_OPTIONS = {
 NEAR_CHANCE = 0.2
 
 
-def table_options(command: Command) -> Command:
+def table_options(function: Command) -> Command:
     """Options that control how a table is read."""
     options: list[Callable[[Command], Command]] = [
         click.option("--label", "-l", metavar="COLUMN", help="Label column, blank in unlabelled rows."),
@@ -58,8 +58,8 @@ def table_options(command: Command) -> Command:
         documented_option("--kernel", "tables/model.py", help="Kernel; cosine and linear are for a few thousand rows."),
     ]
     for option in reversed(options):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
 def read_task(
@@ -98,13 +98,11 @@ def _count_images(show: Callable[[str], None]) -> Callable[[int, int], None]:
     return lambda done, total: show(f"{done:,} of {total:,} images")
 
 
-@click.command(
-    epilog=examples(
-        "ldsu fit digits.csv --label digit -o digits.ldsu",
-        "ldsu fit reviews.parquet --label verdict --text comment --ignore reviewer -o reviews.ldsu",
-        "ldsu fit photos/ -o photos.ldsu      (a sub-folder per class, and `unlabelled`)",
-        "ldsu fit table.csv --label species --dry-run",
-    )
+@command(
+    "ldsu fit digits.csv --label digit -o digits.ldsu",
+    "ldsu fit reviews.parquet --label verdict --text comment --ignore reviewer -o reviews.ldsu",
+    "ldsu fit photos/ -o photos.ldsu      (a sub-folder per class, and `unlabelled`)",
+    "ldsu fit table.csv --label species --dry-run",
 )
 @click.argument("table", type=INPUT)
 @table_options
@@ -228,12 +226,10 @@ def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> 
     )
 
 
-@click.command(
-    epilog=examples(
-        "ldsu predict digits.ldsu digits.csv -o labels.csv",
-        "ldsu predict digits.ldsu new.parquet -o labels.parquet --keep id",
-        "ldsu predict photos.ldsu more-photos/ | head",
-    )
+@command(
+    "ldsu predict digits.ldsu digits.csv -o labels.csv",
+    "ldsu predict digits.ldsu new.parquet -o labels.parquet --keep id",
+    "ldsu predict photos.ldsu more-photos/ | head",
 )
 @click.argument("model", type=FILE)
 @click.argument("table", type=INPUT)
@@ -283,11 +279,9 @@ def predict(
     reporter.finish(summary)
 
 
-@click.command(
-    epilog=examples(
-        "ldsu transform digits.ldsu digits.csv -o features.npy",
-        "ldsu transform digits.ldsu digits.csv -o features.parquet --keep digit",
-    )
+@command(
+    "ldsu transform digits.ldsu digits.csv -o features.npy",
+    "ldsu transform digits.ldsu digits.csv -o features.parquet --keep digit",
 )
 @click.argument("model", type=FILE)
 @click.argument("table", type=INPUT)
@@ -320,7 +314,7 @@ def transform(
     reporter.finish({"rows": n, "features": r, "output": output})
 
 
-@click.command(epilog=examples("ldsu inspect digits.ldsu", "ldsu inspect digits.ldsu --json"))
+@command("ldsu inspect digits.ldsu", "ldsu inspect digits.ldsu --json")
 @click.argument("model", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(model: Path, as_json: bool) -> None:
@@ -343,7 +337,7 @@ def inspect(model: Path, as_json: bool) -> None:
         _print_model(Reporter(to_stdout=True), model, described)
 
 
-@click.command(epilog=examples("ldsu export digits.ldsu -o digits.onnx"))
+@command("ldsu export digits.ldsu -o digits.onnx")
 @click.argument("model", type=FILE)
 @click.option("--output", "-o", type=FILE, required=True, help="File, usually .onnx.")
 @force_option
@@ -402,9 +396,9 @@ def _load_and_read(
             fitted = load_model(model)
         except ModelError:
             if is_model(table):
-                command = click.get_current_context().info_name
+                name = click.get_current_context().info_name
                 raise ValueError(
-                    f"{table} is a model and {model} is not. Give the model first: ldsu {command} {table} {model}"
+                    f"{table} is a model and {model} is not. Give the model first: ldsu {name} {table} {model}"
                 ) from None
             raise
         if not isinstance(fitted, TableModel):

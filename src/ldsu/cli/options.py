@@ -37,6 +37,11 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
+def command(*lines: str) -> Callable[[Command], click.Command]:
+    """A click command with examples at the end of its help text."""
+    return click.command(epilog=examples(*lines))
+
+
 def console(stderr: bool = False) -> Console:
     """A rich console on standard output or standard error."""
     from rich.console import Console

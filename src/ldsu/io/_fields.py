@@ -67,7 +67,7 @@ class Place:
             raise self.invalid(f"is in array {safe_repr(name)}, which is missing")
         self.used.add(name)
         array: np.ndarray | Entry = self.arrays[name]
-        if order == "C" or isinstance(array, Entry):
+        if order == "C" or not self.device:
             return array
         if name not in self._fortran:
             self._fortran[name] = np.asfortranarray(array)

@@ -8,8 +8,7 @@ which `ldsu.io._schemas` fills.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import signature
@@ -21,7 +20,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 
 from ldsu._utils.memory import require_memory
 from ldsu.io._fields import JSON, Either, Kind, Optional, Place, text, to_scalar
-from ldsu.io.container import MORE_MEMORY, Invalid, error_text, safe_repr
+from ldsu.io.container import MORE_MEMORY, Invalid, safe_repr
 from ldsu.kernels import KERNELS
 
 MAX_DEPTH = 20
@@ -75,15 +74,6 @@ def schema_of(value: object, path: str = "The model") -> tuple[str, Schema]:
             f"{path} is a {type(value).__module__}.{name}, which cannot be saved.{hint} Supported: {supported}."
         )
     return name, SCHEMAS[name]
-
-
-@contextmanager
-def reject_build_errors() -> Iterator[None]:
-    """Turn errors while a model is built from a checked record into `Invalid`."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise Invalid(f"is not a valid model ({type(error).__name__}: {error_text(error)}).") from error
 
 
 def save_object(value: Any, place: Place, *, fitted: bool = True) -> JSON:

@@ -166,12 +166,15 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an `Invalid` into a `ModelError` that names the file."""
+def reading_model(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors that come of the contents of a file into a `ModelError` that names it."""
     try:
         yield
     except Invalid as error:
         raise ModelError(f"{os.fspath(path)} {error}") from None
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error_text(error)}"
+        raise ModelError(f"{os.fspath(path)} is not a valid model ({problem}).") from error
 
 
 def safe_repr(value: object) -> str:
@@ -225,7 +228,7 @@ def _parse_json(text: str | bytes, what: str) -> Any:
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Header]]:
     """Open a plain file, and read its header."""
-    with naming_file(path):
+    with reading_model(path):
         try:
             mode = os.stat(path).st_mode
             if not stat.S_ISREG(mode):  # a pipe would wait for ever

@@ -6,7 +6,6 @@ import json
 import platform
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
@@ -22,15 +21,15 @@ from sklearn.utils.validation import check_is_fitted
 import ldsu
 from ldsu._utils.arrays import arrays_on, ignoring_warnings, one_openmp_thread
 from ldsu.io._fields import JSON, Array, Either, Place, Sparse, to_json
-from ldsu.io._objects import load_object, reject_build_errors, save_object, schema_of
+from ldsu.io._objects import load_object, save_object, schema_of
 from ldsu.io._schemas import MAX_ROWS, sample_rows
 from ldsu.io.container import (
     CODES,
     VERSION,
     Invalid,
-    naming_file,
     read_container,
     read_header,
+    reading_model,
     require_header,
     safe_repr,
     write_container,
@@ -142,17 +141,9 @@ def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "
         unused = sorted(set(arrays) - place.used)
         if unused:
             raise Invalid(f"is not a valid model: nothing in it uses array {unused[0]}.")
-    if check and probe is not None:
-        with naming_file(path):
+        if check and probe is not None:
             _check_probe(model, *probe, saved_with=record["versions"])
     return model
-
-
-@contextmanager
-def reading_model(path: str | PathLike[str]) -> Iterator[None]:
-    """Turn errors that come of the contents of a file into a `ModelError` that names it."""
-    with naming_file(path), reject_build_errors():
-        yield
 
 
 def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
@@ -218,10 +209,9 @@ def _load_probe(stored: JSON, place: Place) -> tuple[Any, dict[str, np.ndarray]]
 
 def _check_probe(model: Any, rows: Any, expected: dict[str, np.ndarray], saved_with: dict[str, str]) -> None:
     """Raise `Invalid` if an output is not what it was when the model was saved."""
-    with reject_build_errors():
-        found = _outputs(model, rows)
-        if {name: of.shape for name, of in found.items()} != {name: of.shape for name, of in expected.items()}:
-            raise Invalid("is not a valid model: its stored answers are not of its own kind.")
+    found = _outputs(model, rows)
+    if {name: of.shape for name, of in found.items()} != {name: of.shape for name, of in expected.items()}:
+        raise Invalid("is not a valid model: its stored answers are not of its own kind.")
     for name, output in expected.items():
         difference = float(np.abs(found[name] - output).max(initial=0)) / (float(np.abs(output).max(initial=0)) or 1.0)
         if not difference <= TOLERANCE:
