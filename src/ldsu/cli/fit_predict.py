@@ -504,7 +504,7 @@ def _print_model(reporter: Reporter, path: Path, described: dict[str, Any]) -> N
                 reporter.info(f"{name.replace('_', ' '):<18} {shown}")
 
     about = dict(described["about"])
-    columns = about.pop("columns", [])
+    columns = about.pop("columns") if described["class"] == "TableModel" else []
     if isinstance(about.get("labelled"), dict):
         about["labelled"] = ", ".join(f"{label} {count}" for label, count in about["labelled"].items())
     reporter.info(f"{described['class']} in {path.name}, {decimal(described['bytes'])}")
