@@ -443,10 +443,15 @@ def test_a_model_saved_from_python_is_not_taken_for_a_tables(here):
     from ldsu import KPCA
     from ldsu.io import save_model
 
-    save_model(KPCA(n_components=2).fit(np.eye(5)), "kpca.ldsu")
+    save_model(KPCA(n_components=2).fit(np.eye(5)), "kpca.ldsu", about={"columns": ["width", "height"]})
     done = call("predict", "kpca.ldsu", here / "new.csv")
     assert done.exit_code == 2
     assert "holds a KPCA that was saved from Python" in done.output
+    lines = call("inspect", "kpca.ldsu").output.splitlines()
+    assert [line.split() for line in lines if line.startswith("columns")] == [
+        ["columns", "width"],
+        ["columns", "height"],
+    ]
 
 
 def test_a_table_too_large_for_memory_is_refused_before_the_fit(here, monkeypatch):

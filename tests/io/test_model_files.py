@@ -32,9 +32,9 @@ from ldsu.io import (
     save_model,
     write_container,
 )
-from ldsu.io._fields import Array, Plain
+from ldsu.io._fields import ANYTHING, Array
 from ldsu.io._objects import SCHEMAS, Objects, Schema
-from ldsu.io._verification import sample_rows
+from ldsu.io._schemas import sample_rows
 from ldsu.solvers._expansion import KernelExpansion
 from ldsu.tables.encoder import TableEncoder
 from ldsu.tables.model import TableModel
@@ -262,7 +262,7 @@ def test_model_of_a_gpu_loads_on_the_cpu(again, blobs, monkeypatch):
     expected = model.transform(X)
     model.device = "cuda"  # as a fit on a GPU leaves it: NumPy arrays, to be moved there
     model.feature_map_ = replace(model.feature_map_, device="cuda")
-    monkeypatch.setitem(SCHEMAS, "LDSU", replace(SCHEMAS["LDSU"], rows=None))  # which would need the GPU
+    monkeypatch.setitem(SCHEMAS, "LDSU", replace(SCHEMAS["LDSU"], rows=lambda model: None))  # which would need the GPU
     loaded = again(model)
     assert loaded.device == loaded.feature_map_.device == "cpu"
     np.testing.assert_array_equal(loaded.transform(X), expected)
@@ -434,10 +434,10 @@ class Planned:
 def test_class_is_added_by_one_entry(again, tmp_path, monkeypatch, blobs):
     schema = Schema(
         __name__,
-        {"plan": Plain(), "numbers": Array("f", "n"), "parts": Objects("BlockScaler", "KPCA")},
+        {"plan": ANYTHING, "numbers": Array("f", "n"), "parts": Objects("BlockScaler", "KPCA")},
         constructed=True,
         rows=lambda model: sample_rows(model.parts[1]),
-        outputs=lambda model, rows: {"features": model.parts[1].transform(rows)},
+        tried=lambda model: model.parts[1],
     )
     monkeypatch.setitem(SCHEMAS, "Planned", schema)
     X = blobs[0]

@@ -12,33 +12,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ldsu.cli.options import (
-    Command,
+    FILE,
+    FOLDER,
     console,
     examples,
     force_option,
+    jobs_option,
     require_consent,
     require_device,
     require_folder,
     require_output,
 )
+from ldsu.cli.reporter import print_table
 
 if TYPE_CHECKING:
     from ldsu.bench.spec import Experiment
     from ldsu.bench.store import Store
 
 
+store_option = click.option("--store", "store_path", type=FILE, help="Results file.  [default: runs/NAME.sqlite]")
+
+
 @click.group()
 def bench() -> None:
     """Run experiments, show their progress, report their results."""
-
-
-def _store_option(command: Command) -> Command:
-    return click.option(
-        "--store",
-        "store_path",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Results file.  [default: runs/NAME.sqlite]",
-    )(command)
 
 
 @bench.command(
@@ -52,8 +49,8 @@ def _store_option(command: Command) -> Command:
     ),
 )
 @click.argument("file")
-@_store_option
-@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Worker processes.  [default: number of cores]")
+@store_option
+@jobs_option
 @click.option("--only", multiple=True, metavar="KEY", help="A data set (usps), a split of it (usps:0) or a method.")
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="Where large matrices are decomposed.  [default: cpu]"
@@ -61,18 +58,8 @@ def _store_option(command: Command) -> Command:
 @click.option("--dask", metavar="ADDRESS", help="Compute on the Dask cluster of the scheduler at this address.")
 @click.option("--retry", is_flag=True, help="Retry cells that ended with an error.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one per line.")
-def bench_run(
-    file: str,
-    store_path: Path | None,
-    jobs: int | None,
-    only: tuple[str, ...],
-    device: str | None,
-    dask: str | None,
-    retry: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@click.option("--json", is_flag=True, help="Print events as JSON, one per line.")
+def bench_run(file: str, store_path: Path | None, device: str | None, dask: str | None, **options: Any) -> None:
     """Compute the missing cells of an experiment.
 
     FILE is a TOML file, or the name of one in ./experiments. After an interruption (Ctrl-C, power loss) the
@@ -86,19 +73,9 @@ def bench_run(
     require_device(None if dask else device)
     from ldsu.bench import runner
 
-    summary = runner.run(
-        experiment,
-        store_path or runner.default_store(experiment.name),
-        jobs=jobs,
-        only=only,
-        device=device,
-        dask=dask,
-        retry=retry,
-        quiet=quiet,
-        json=as_json,
-        command=["ldsu", *sys.argv[1:]],
-    )
-    sys.exit(summary.exit_code)
+    store_path = store_path or runner.default_store(experiment.name)
+    command = ["ldsu", *sys.argv[1:]]
+    sys.exit(runner.run(experiment, store_path, device=device, dask=dask, command=command, **options).exit_code)
 
 
 @bench.command(
@@ -110,7 +87,7 @@ def bench_run(
     ),
 )
 @click.argument("file", required=False)
-@_store_option
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> None:
     """Show the progress of an experiment, or without FILE of all experiments under ./runs."""
@@ -118,14 +95,12 @@ def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> No
 
     if file is not None:
         # Only the name is needed: this avoids importing the libraries that read the experiment.
-        name = _find_experiment(file).stem
-        store_path = store_path or Path("runs") / f"{name}.sqlite"
+        store_path = store_path or Path("runs") / f"{_find_experiment(file).stem}.sqlite"
     elif store_path is None:
         stores = sorted(Path("runs").glob("*.sqlite"))
         if not stores:
             raise click.UsageError("No store found under ./runs; create one with `ldsu bench run FILE`.")
-        table = status_of_stores(stores)
-        _print_status(table, as_json, f"Stores under {Path('runs').resolve().name}/")
+        _print_status(status_of_stores(stores), as_json, f"Stores under {Path('runs').resolve().name}/")
         return
     from ldsu.bench.store import Store
 
@@ -135,15 +110,10 @@ def bench_status(file: str | None, store_path: Path | None, as_json: bool) -> No
             _print_running(store)
 
 
-@bench.command(
-    "merge",
-    epilog=examples(
-        "ldsu bench merge table1 elsewhere/usps.sqlite elsewhere/faces.sqlite",
-    ),
-)
+@bench.command("merge", epilog=examples("ldsu bench merge table1 elsewhere/usps.sqlite elsewhere/faces.sqlite"))
 @click.argument("file")
 @click.argument("stores", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_store_option
+@store_option
 def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) -> None:
     """Add the cells of other stores with the same protocol to the store of an experiment.
 
@@ -167,15 +137,10 @@ def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) ->
         survey(store, experiment, import_module(runner.ENGINE))
 
 
-@bench.command(
-    "export",
-    epilog=examples(
-        "ldsu bench export table1-quick -o rows.csv",
-    ),
-)
+@bench.command("export", epilog=examples("ldsu bench export table1-quick -o rows.csv"))
 @click.argument("file")
-@_store_option
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="CSV file.")
+@store_option
+@click.option("--output", "-o", type=FILE, required=True, help="CSV file.")
 @force_option
 def bench_export(file: str, store_path: Path | None, output: Path, force: bool) -> None:
     """Write all rows of an experiment to a CSV file, one per cell, with scores, times and memory."""
@@ -187,15 +152,10 @@ def bench_export(file: str, store_path: Path | None, output: Path, force: bool) 
         click.echo(f"{store.export_csv(output):,} rows in {output}")
 
 
-@bench.command(
-    "report",
-    epilog=examples(
-        "ldsu bench report table1-quick --out report",
-    ),
-)
+@bench.command("report", epilog=examples("ldsu bench report table1-quick --out report"))
 @click.argument("file")
-@_store_option
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder.  [default: runs/NAME]")
+@store_option
+@click.option("--out", type=FOLDER, help="Folder.  [default: runs/NAME]")
 @click.option(
     "--pictures/--no-pictures", default=True, help="Draw 2-D plots of the features; takes minutes the first time."
 )
@@ -247,21 +207,21 @@ def _print_status(rows: Iterable[dict[str, Any]], as_json: bool, title: str) -> 
     if as_json:
         click.echo(json.dumps(rows))
         return
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, title=Text(title), title_justify="left", title_style="bold")
-    table.add_column(next(iter(rows[0])) if rows else "data")
-    for column in ("cells", "", "failed", "running", "last written"):
-        table.add_column(column, justify="right")
+    from ldsu._utils.stages import format_duration
+
+    header = (next(iter(rows[0])) if rows else "data", "cells", "", "failed", "running", "last written")
+    cells, styles = [], []
     for row in rows:
         done, total = row["done"], row["total"]
-        share = f"{100 * done // total}%" if total else ""
-        style = "green" if total and done >= total and not row["failed"] else ""
-        name, last = str(next(iter(row.values()))), _ago(row["last_written"])
-        cells = f"{done:,} / {total:,}" if total else f"{done:,}"
-        table.add_row(name, cells, share, f"{row['failed']:,}", str(row["running"]), last, style=style)
-    console().print(table)
+        counts = (f"{done:,} / {total:,}", f"{100 * done // total}%") if total else (f"{done:,}", "")
+        written = row["last_written"]
+        ago = "" if written is None else f"{format_duration(max(0.0, time.time() - written))} ago"
+        cells.append((next(iter(row.values())), *counts, f"{row['failed']:,}", row["running"], ago))
+        styles.append("green" if total and done >= total and not row["failed"] else "")
+    options = {"title": Text(title), "title_justify": "left", "title_style": "bold"}
+    print_table(console(), header, cells, range(1, 6), styles=styles, **options)
 
 
 def _print_running(store: Store) -> None:
@@ -275,9 +235,3 @@ def _print_running(store: Store) -> None:
     for failure in failures:
         last = failure["error"].strip().splitlines()[-1]
         out.print(f"failed {failure['data']}, split {failure['split']}: {last}", markup=False, style="red")
-
-
-def _ago(moment: float | None) -> str:
-    from ldsu._utils.stages import format_duration
-
-    return "" if moment is None else f"{format_duration(max(0.0, time.time() - moment))} ago"

@@ -8,39 +8,40 @@ from typing import Any
 
 import click
 
-from ldsu.cli.fit_predict import INPUT, base_name, read_task, table_options
-from ldsu.cli.options import console, examples, force_option, require_consent, require_folder
+from ldsu.cli.fit_predict import base_name, read_task, table_options
+from ldsu.cli.options import (
+    FOLDER,
+    INPUT,
+    command,
+    dry_run_option,
+    force_option,
+    jobs_option,
+    require_consent,
+    require_folder,
+)
 from ldsu.cli.reporter import Reporter, output_options
 
 
-@click.command(
-    epilog=examples(
-        "ldsu compare digits.csv --label digit --out comparison",
-        "ldsu compare table.csv --label species --repetitions 10 --out comparison",
-        "ldsu compare table.csv --label species --dry-run",
-    )
+@command(
+    "ldsu compare digits.csv --label digit --out comparison",
+    "ldsu compare table.csv --label species --repetitions 10 --out comparison",
+    "ldsu compare table.csv --label species --dry-run",
 )
 @click.argument("table", type=INPUT)
 @table_options
+@click.option("--out", type=FOLDER, help="Report folder.  [default: TABLE-comparison]")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Report folder.  [default: TABLE-comparison]"
-)
-@click.option(
-    "--repetitions",
-    type=click.IntRange(min=2),
-    default=5,
-    help="Random splits of the labelled rows.",
-    show_default=True,
+    "--repetitions", type=click.IntRange(2), default=5, help="Random splits of the labelled rows.", show_default=True
 )
 @click.option(
     "--rows",
-    type=click.IntRange(min=50),
+    type=click.IntRange(50),
     default=2000,
     help="Maximum number of rows, labelled rows first.",
     show_default=True,
 )
-@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Worker processes.  [default: number of cores]")
-@click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
+@jobs_option
+@dry_run_option
 @force_option
 @output_options
 def compare(
@@ -66,7 +67,7 @@ def compare(
     if not dry_run:
         require_folder(out)
     task = read_task(reporter, table, **options)
-    from ldsu.bench.owndata import conflicting_file, plan_comparison, write_comparison
+    from ldsu.bench.owndata import STORE, conflicting_file, plan_comparison, write_comparison
 
     plan = plan_comparison(task, repetitions=repetitions, rows=rows)
     for note in (*task.table.notes, *task.notes, *task.encoder.notes, *plan.notes):
@@ -90,29 +91,22 @@ def compare(
     conflict = conflicting_file(plan, out)
     if conflict is not None:
         require_consent(f"{conflict} exists and does not belong to this comparison", force)
-    experiment_file = write_comparison(plan, out)
-    code, written = _run(experiment_file, out, jobs, reporter)
-    for what, path in written.items():
-        reporter.info(f"{what:<10} {path}")
-    reporter.finish({**summary, "written": written, "exit_code": code})
-    sys.exit(code)
-
-
-def _run(experiment_file: Path, out: Path, jobs: int | None, reporter: Reporter) -> tuple[int, dict[str, Path]]:
     from ldsu.bench import report, runner
     from ldsu.bench.experiment_file import load_experiment
-    from ldsu.bench.owndata import STORE
     from ldsu.bench.store import Store
 
-    experiment = load_experiment(experiment_file)
+    experiment = load_experiment(write_comparison(plan, out))
     store_path = out / STORE
     done = runner.run(experiment, store_path, jobs=jobs, quiet=reporter.silent, command=["ldsu", *sys.argv[1:]])
-    if done.interrupted or done.lost:
-        return done.exit_code, {}
-    with Store(store_path, create=False) as store:
-        with reporter.spinner("writing the report") as progress:
-            written = report.write_report(experiment, store, out, progress=progress.stage)
-        if not reporter.silent:
-            # With few labels parameters cannot be cross-validated; the table says which selection it shows.
-            report.print_table(experiment, store, console(stderr=True), metric="accuracy", selection="honest")
-    return done.exit_code, written
+    written: dict[str, Path] = {}
+    if not done.interrupted and not done.lost:
+        with Store(store_path, create=False) as store:
+            with reporter.spinner("writing the report") as show:
+                written = report.write_report(experiment, store, out, progress=show)
+            if not reporter.silent:
+                # With few labels parameters cannot be cross-validated; the table says which selection it shows.
+                report.print_table(experiment, store, reporter.console, metric="accuracy", selection="honest")
+    for what, path in written.items():
+        reporter.info(f"{what:<10} {path}")
+    reporter.finish({**summary, "written": written, "exit_code": done.exit_code})
+    sys.exit(done.exit_code)

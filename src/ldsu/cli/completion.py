@@ -5,15 +5,13 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from ldsu.cli.options import examples
+from ldsu.cli.options import command
 
 
-@click.command(
-    epilog=examples(
-        "ldsu completion bash > ~/.local/share/bash-completion/completions/ldsu",
-        "ldsu completion zsh > ~/.zfunc/_ldsu",
-        "ldsu completion fish > ~/.config/fish/completions/ldsu.fish",
-    )
+@command(
+    "ldsu completion bash > ~/.local/share/bash-completion/completions/ldsu",
+    "ldsu completion zsh > ~/.zfunc/_ldsu",
+    "ldsu completion fish > ~/.config/fish/completions/ldsu.fish",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ldsu.cli.options import console, examples
+from ldsu.cli.reporter import print_table
 
 
 @click.group()
@@ -15,25 +16,16 @@ def data() -> None:
 @data.command("list")
 def data_list() -> None:
     """List the data sets with size, preprocessings and licence."""
-    from rich.table import Table
-
     from ldsu.datasets import DATASETS
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "samples", "classes", "preprocessings", "licence"):
-        table.add_column(column, justify="right" if column in ("samples", "classes") else "left", overflow="fold")
-    for name, info in DATASETS.items():
-        sizes = info.class_sizes
-        table.add_row(name, f"{sum(sizes):,}", str(len(sizes)), ", ".join(info.preprocessings), info.licence)
-    console().print(table)
+    rows = [
+        (name, f"{sum(info.class_sizes):,}", str(len(info.class_sizes)), ", ".join(info.preprocessings), info.licence)
+        for name, info in DATASETS.items()
+    ]
+    print_table(console(), ("name", "samples", "classes", "preprocessings", "licence"), rows, right=(1, 2))
 
 
-@data.command(
-    "fetch",
-    epilog=examples(
-        "ldsu data fetch usps umist",
-    ),
-)
+@data.command("fetch", epilog=examples("ldsu data fetch usps umist"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def data_fetch(names: tuple[str, ...]) -> None:
     """Load data sets, downloading those that are neither in LDSU_DATA nor in the cache."""

@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ldsu.cli.options import Command, documented_option, examples, force_option, require_device, require_output
-from ldsu.cli.reporter import Reporter, format_size, group_columns, output_options
+from ldsu.cli.options import (
+    FILE,
+    INPUT,
+    Command,
+    command,
+    documented_option,
+    dry_run_option,
+    force_option,
+    require_device,
+    require_output,
+)
+from ldsu.cli.reporter import Reporter, group_columns, output_options
 
 if TYPE_CHECKING:
     from ldsu.tables.model import Predictions, TableModel, Task
     from ldsu.tables.table import Table
 
-INPUT = click.Path(path_type=Path)
-OUTPUT = MODEL = click.Path(dir_okay=False, path_type=Path)
 COLUMNS = ("label", "probability", "confidence", "runner_up", "familiarity")
+COLUMN_HEADER = ("column", "read as", "processing")
 # Options that set the kind of a column.
 KIND_OPTIONS = {
     "time": "Read a column as dates.",
@@ -33,17 +42,11 @@ KIND_OPTIONS = {
 NEAR_CHANCE = 0.2
 
 
-def table_options(command: Command) -> Command:
+def table_options(function: Command) -> Command:
     """Options that control how a table is read."""
     options: list[Callable[[Command], Command]] = [
         click.option("--label", "-l", metavar="COLUMN", help="Label column, blank in unlabelled rows."),
-        click.option(
-            "--labels",
-            "labels_file",
-            type=OUTPUT,
-            metavar="FILE",
-            help="Labels in a separate file: CSV, .npy or .npz.",
-        ),
+        click.option("--labels", type=FILE, metavar="FILE", help="Labels in a separate file: CSV, .npy or .npz."),
         click.option("--unlabelled", multiple=True, metavar="VALUE", help="Label value that means unlabelled."),
         *(click.option(f"--{kind}", multiple=True, metavar="COLUMN", help=text) for kind, text in KIND_OPTIONS.items()),
         documented_option(
@@ -55,8 +58,8 @@ def table_options(command: Command) -> Command:
         documented_option("--kernel", "tables/model.py", help="Kernel; cosine and linear are for a few thousand rows."),
     ]
     for option in reversed(options):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
 def read_task(
@@ -64,7 +67,7 @@ def read_task(
     table: Path,
     *,
     label: str | None,
-    labels_file: Path | None,
+    labels: Path | None,
     unlabelled: Sequence[str],
     scale: str,
     kernel: str,
@@ -78,12 +81,12 @@ def read_task(
             if name in kinds:
                 raise ValueError(f"Column {name!r} has two options: {kinds[name]} and {kind}. Use only one.")
             kinds[name] = kind
-    with reporter.spinner(f"reading {table.name}") as progress:
+    with reporter.spinner(f"reading {table.name}") as show:
         from ldsu.tables.model import prepare
         from ldsu.tables.readers import read_table
 
-        read = read_table(table, labels=labels_file, progress=progress.images)
-        progress.stage("inspecting the columns")
+        read = read_table(table, labels=labels, progress=_count_images(show))
+        show("inspecting the columns")
         none = unlabelled or None  # without the option, detected from the labels
         task = prepare(read, label, kinds=kinds, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
     for warning in task.warnings:
@@ -91,22 +94,24 @@ def read_task(
     return task
 
 
-@click.command(
-    epilog=examples(
-        "ldsu fit digits.csv --label digit -o digits.ldsu",
-        "ldsu fit reviews.parquet --label verdict --text comment --ignore reviewer -o reviews.ldsu",
-        "ldsu fit photos/ -o photos.ldsu      (a sub-folder per class, and `unlabelled`)",
-        "ldsu fit table.csv --label species --dry-run",
-    )
+def _count_images(show: Callable[[str], None]) -> Callable[[int, int], None]:
+    return lambda done, total: show(f"{done:,} of {total:,} images")
+
+
+@command(
+    "ldsu fit digits.csv --label digit -o digits.ldsu",
+    "ldsu fit reviews.parquet --label verdict --text comment --ignore reviewer -o reviews.ldsu",
+    "ldsu fit photos/ -o photos.ldsu      (a sub-folder per class, and `unlabelled`)",
+    "ldsu fit table.csv --label species --dry-run",
 )
 @click.argument("table", type=INPUT)
 @table_options
-@click.option("--output", "-o", type=OUTPUT, help="Model file.  [default: TABLE.ldsu in this folder]")
+@click.option("--output", "-o", type=FILE, help="Model file.  [default: TABLE.ldsu in this folder]")
 @documented_option("--solver", "methods/ldsu.py", help="auto is exact up to 3,000 rows and sparse above.")
 @documented_option("--device", "methods/ldsu.py", values=("cpu", "cuda"), help="Device to compute on.")
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of the scheduler at this address.")
 @click.option("--unequal", is_flag=True, help="Classes have very unequal sizes, even if their label counts do not.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
+@dry_run_option
 @force_option
 @output_options
 def fit(
@@ -186,11 +191,18 @@ def fit(
             f"The expected accuracy among {len(task.counts)} classes is {summary['expected_accuracy']:.2f}, hardly "
             "better than chance. Check how the columns were read and scaled above, or label more rows."
         )
-    _print_result(reporter, summary, table)
+    accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
+    if sum(task.counts.values()) < len(task.labels):
+        accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
+    reporter.info(f"done      {seconds:.1f} s{accuracy}")
+    _print_written(reporter, output)
+    reporter.info(f"next      ldsu predict {output} {table} -o labels.csv")
     reporter.finish(summary)
 
 
 def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> None:
+    from rich.filesize import decimal
+
     from ldsu._utils.stages import format_duration
     from ldsu.tables.table import listed
 
@@ -198,7 +210,7 @@ def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> 
     reporter.info(f"{summary['rows']:,} rows, {labelled:,} of them labelled in {summary['label']!r}")
     counts = sorted(summary["labelled"].items(), key=lambda item: (-item[1], item[0]))
     reporter.info(f"labels    {listed((f'{name} {count}' for name, count in counts), 20, 'classes')}")
-    _print_columns(reporter, [tuple(row.values()) for row in summary["columns"]])
+    reporter.table(COLUMN_HEADER, group_columns([tuple(row.values()) for row in summary["columns"]]))
     for note in summary["notes"]:
         reporter.info(note)
     smallest = counts[-1]
@@ -210,35 +222,19 @@ def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> 
     reporter.info(
         f"method    LDSU, {summary['kernel']} kernel, {summary['solver']} solver; "
         f"{'about ' if summary['expected_seconds'] >= 1 else ''}{format_duration(summary['expected_seconds'])}, "
-        f"{format_size(summary['expected_bytes'])} of {format_size(available)} of memory"
+        f"{decimal(summary['expected_bytes'])} of {decimal(available)} of memory"
     )
 
 
-def _print_columns(reporter: Reporter, columns: Sequence[tuple[str, str, str]]) -> None:
-    reporter.table(("column", "read as", "processing"), group_columns(columns))
-
-
-def _print_result(reporter: Reporter, summary: dict[str, Any], table: Path) -> None:
-    left_out = summary["left_out_accuracy"]
-    accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
-    if sum(summary["labelled"].values()) < summary["rows"]:
-        accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
-    reporter.info(f"done      {summary['seconds']:.1f} s{accuracy}")
-    reporter.info(f"written   {summary['model']} ({format_size(summary['bytes'])}){_readers(summary['model'])}")
-    reporter.info(f"next      ldsu predict {summary['model']} {table} -o labels.csv")
-
-
-@click.command(
-    epilog=examples(
-        "ldsu predict digits.ldsu digits.csv -o labels.csv",
-        "ldsu predict digits.ldsu new.parquet -o labels.parquet --keep id",
-        "ldsu predict photos.ldsu more-photos/ | head",
-    )
+@command(
+    "ldsu predict digits.ldsu digits.csv -o labels.csv",
+    "ldsu predict digits.ldsu new.parquet -o labels.parquet --keep id",
+    "ldsu predict photos.ldsu more-photos/ | head",
 )
-@click.argument("model", type=MODEL)
+@click.argument("model", type=FILE)
 @click.argument("table", type=INPUT)
 @click.option(
-    "--output", "-o", type=OUTPUT, help="CSV, TSV, Parquet, Feather or .npz.  [default: CSV on standard output]"
+    "--output", "-o", type=FILE, help="CSV, TSV, Parquet, Feather or .npz.  [default: CSV on standard output]"
 )
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output.")
 @click.option("--keep-all", is_flag=True, help="Copy all columns of TABLE to the output.")
@@ -271,31 +267,26 @@ def predict(
     """  # noqa: D301  # click reads the backspace
     _require_rows_output(output, reporter.as_json, force, (model, table))
     fitted, read, missing = _load_and_read(reporter, model, table, keep)
-    kept = _kept_columns(read, keep, keep_all, ("row", "file", *COLUMNS))
     start = time.perf_counter()
     with reporter.spinner(f"predicting {read.n_rows:,} rows"):
         predictions = fitted.predict(read)
-    from ldsu.tables.writers import write_columns
-
     predicted = {name: getattr(predictions, name) for name in COLUMNS}
     rounded = {name: values.round(6) if values.dtype.kind == "f" else values for name, values in predicted.items()}
-    write_columns({**_row_names(read), **rounded, **kept}, output)
+    _write_rows(read, rounded, read.column_names if keep_all else keep, output)
     summary = _prediction_summary(fitted, read, predictions, time.perf_counter() - start)
     summary |= {"model": model, "table": table, "output": output, **missing}
     _print_predictions(reporter, summary)
     reporter.finish(summary)
 
 
-@click.command(
-    epilog=examples(
-        "ldsu transform digits.ldsu digits.csv -o features.npy",
-        "ldsu transform digits.ldsu digits.csv -o features.parquet --keep digit",
-    )
+@command(
+    "ldsu transform digits.ldsu digits.csv -o features.npy",
+    "ldsu transform digits.ldsu digits.csv -o features.parquet --keep digit",
 )
-@click.argument("model", type=MODEL)
+@click.argument("model", type=FILE)
 @click.argument("table", type=INPUT)
 @click.option(
-    "--output", "-o", type=OUTPUT, help="CSV, TSV, Parquet, Feather, .npz or .npy.  [default: CSV on standard output]"
+    "--output", "-o", type=FILE, help="CSV, TSV, Parquet, Feather, .npz or .npy.  [default: CSV on standard output]"
 )
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy a column of TABLE to the output (not to .npy).")
 @force_option
@@ -311,21 +302,20 @@ def transform(
     fitted, read, _ = _load_and_read(reporter, model, table, keep)
     with reporter.spinner(f"transforming {read.n_rows:,} rows"):
         features = fitted.transform(read)
-    from ldsu.tables.writers import write_array, write_columns
-
+    n, r = features.shape
     if output is not None and as_array:
+        from ldsu.tables.writers import write_array
+
         write_array(features, output)
     else:
-        width = len(str(features.shape[1] - 1))
-        named = {f"feature{j:0{width}d}": features[:, j] for j in range(features.shape[1])}
-        kept = _kept_columns(read, keep, False, ("row", "file", *named))
-        write_columns({**_row_names(read), **named, **kept}, output)
-    reporter.info(f"{features.shape[0]:,} rows, {features.shape[1]:,} features" + (f" in {output}" if output else ""))
-    reporter.finish({"rows": features.shape[0], "features": features.shape[1], "output": output})
+        named = {f"feature{j:0{len(str(r - 1))}d}": features[:, j] for j in range(r)}
+        _write_rows(read, named, keep, output)
+    reporter.info(f"{n:,} rows, {r:,} features" + (f" in {output}" if output else ""))
+    reporter.finish({"rows": n, "features": r, "output": output})
 
 
-@click.command(epilog=examples("ldsu inspect digits.ldsu", "ldsu inspect digits.ldsu --json"))
-@click.argument("model", type=MODEL)
+@command("ldsu inspect digits.ldsu", "ldsu inspect digits.ldsu --json")
+@click.argument("model", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def inspect(model: Path, as_json: bool) -> None:
     """Show the training data of a model, how it reads columns, and the versions it was fitted with."""
@@ -333,18 +323,23 @@ def inspect(model: Path, as_json: bool) -> None:
 
     described = describe_model(model)
     if described["class"] == "TableModel":
+        from ldsu.tables.encoder import decisions
+
         with reading_model(model):
-            described["about"]["columns"] = _decisions(described["model"]["fields"]["encoder"]["fields"])
+            encoder = described["model"]["fields"]["encoder"]["fields"]
+            fields = (column["fields"] for column in encoder["columns"])
+            columns = ((of["name"], of["kind"], of["note"]) for of in fields)
+            learned = (encoder[name] for name in ("scaling", "matrix_columns", "image_shape"))
+            described["about"]["columns"] = decisions(columns, *learned)
     if as_json:
         click.echo(json.dumps(described))
-        return
-    reporter = Reporter(False, False, to_stdout=True)
-    _print_model(reporter, model, described)
+    else:
+        _print_model(Reporter(to_stdout=True), model, described)
 
 
-@click.command(epilog=examples("ldsu export digits.ldsu -o digits.onnx"))
-@click.argument("model", type=MODEL)
-@click.option("--output", "-o", type=OUTPUT, required=True, help="File, usually .onnx.")
+@command("ldsu export digits.ldsu -o digits.onnx")
+@click.argument("model", type=FILE)
+@click.option("--output", "-o", type=FILE, required=True, help="File, usually .onnx.")
 @force_option
 @output_options
 def export(model: Path, output: Path, force: bool, reporter: Reporter) -> None:
@@ -357,28 +352,28 @@ def export(model: Path, output: Path, force: bool, reporter: Reporter) -> None:
     """
     require_output(output, force, (model,))
     with reporter.spinner("exporting"):
-        from ldsu._utils.files import replacing
         from ldsu.io import load_model
-        from ldsu.io.onnx_export import import_onnx, to_onnx
+        from ldsu.io.onnx_export import import_onnx, to_onnx, write_onnx
         from ldsu.tables.model import TableModel
         from ldsu.tables.onnx import table_to_onnx
 
         import_onnx()  # raises early if it is not installed
         loaded = load_model(model)
-        graph = table_to_onnx(loaded) if isinstance(loaded, TableModel) else to_onnx(loaded)
-        with replacing(output, private=True) as file:  # it contains training rows
-            file.write(graph.SerializeToString())
-    reporter.info(f"written   {output} ({format_size(output.stat().st_size)}){_readers(output)}")
+        write_onnx(table_to_onnx(loaded) if isinstance(loaded, TableModel) else to_onnx(loaded), output)
+    _print_written(reporter, output)
     reporter.finish({"model": model, "output": output, "bytes": output.stat().st_size})
 
 
-def _readers(path: Path) -> str:
-    """Describe who can read a model file, which contains training rows; empty on Windows."""
-    if os.name != "posix":
-        return ""
-    private = path.stat().st_mode & 0o077 == 0
-    who = "readable only by you" if private else f"readable by others (change that with: chmod 600 {path})"
-    return f"; it contains the training rows and is {who}"
+def _print_written(reporter: Reporter, path: Path) -> None:
+    """Size of a model file, which contains training rows, and who can read it (not on Windows)."""
+    from rich.filesize import decimal
+
+    status, access = path.stat(), ""
+    if os.name == "posix":
+        private = status.st_mode & 0o077 == 0
+        who = "readable only by you" if private else f"readable by others (change that with: chmod 600 {path})"
+        access = f"; it contains the training rows and is {who}"
+    reporter.info(f"written   {path} ({decimal(status.st_size)}){access}")
 
 
 def base_name(table: Path) -> str:
@@ -392,7 +387,7 @@ def _load_and_read(
     reporter: Reporter, model: Path, table: Path, keep: Sequence[str]
 ) -> tuple[TableModel, Table, dict[str, Any]]:
     """Load the model and the table; count missing values and unknown levels."""
-    with reporter.spinner(f"reading {model.name} and {table.name}") as progress:
+    with reporter.spinner(f"reading {model.name} and {table.name}") as show:
         from ldsu.io import ModelError, is_model, load_model
         from ldsu.tables.columns import require_column
         from ldsu.tables.model import TableModel
@@ -401,9 +396,9 @@ def _load_and_read(
             fitted = load_model(model)
         except ModelError:
             if is_model(table):
-                command = click.get_current_context().info_name
+                name = click.get_current_context().info_name
                 raise ValueError(
-                    f"{table} is a model and {model} is not. Give the model first: ldsu {command} {table} {model}"
+                    f"{table} is a model and {model} is not. Give the model first: ldsu {name} {table} {model}"
                 ) from None
             raise
         if not isinstance(fitted, TableModel):
@@ -411,7 +406,7 @@ def _load_and_read(
                 f"{model.name} holds a {type(fitted).__name__} that was saved from Python and cannot read tables. "
                 "Load it in Python with ldsu.load_model."
             )
-        read = fitted.read(table, progress=progress.images)
+        read = fitted.read(table, progress=_count_images(show))
         for name in keep:
             require_column(read, name)
     for note in read.notes:
@@ -443,21 +438,18 @@ def _require_rows_output(
     require_output(output, force, inputs)
 
 
-def _kept_columns(table: Table, keep: Sequence[str], keep_all: bool, taken: Sequence[str]) -> dict[str, Any]:
-    """Columns to copy to the output, renamed if their name is in `taken`."""
-    kept: dict[str, Any] = {}
-    for name in table.column_names if keep_all else keep:
+def _write_rows(table: Table, computed: dict[str, Any], keep: Sequence[str], output: Path | None) -> None:
+    """Write names of rows, computed columns, and kept columns of the table, renamed if their name is taken."""
+    from ldsu.tables.writers import write_columns
+
+    names = {"row": range(1, table.n_rows + 1)} if table.row_names is None else {"file": list(table.row_names)}
+    columns: dict[str, Any] = {**names, **computed}
+    for name in keep:
         new = name
-        while new in taken or new in kept:
+        while new in columns or new in ("row", "file"):
             new = f"table.{new}"
-        kept[new] = table.column(name)
-    return kept
-
-
-def _row_names(table: Table) -> dict[str, Any]:
-    if table.row_names is not None:
-        return {"file": list(table.row_names)}
-    return {"row": range(1, table.n_rows + 1)}
+        columns[new] = table.column(name)
+    write_columns(columns, output)
 
 
 def _prediction_summary(model: TableModel, table: Table, predictions: Predictions, seconds: float) -> dict[str, Any]:
@@ -503,33 +495,24 @@ def _print_predictions(reporter: Reporter, summary: dict[str, Any]) -> None:
 
 
 def _print_model(reporter: Reporter, path: Path, described: dict[str, Any]) -> None:
+    from rich.filesize import decimal
+
+    def print_lines(values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            for line in value if isinstance(value, list) else [value]:
+                shown = f"{line:.4g}" if isinstance(line, float) else line
+                reporter.info(f"{name.replace('_', ' '):<18} {shown}")
+
     about = dict(described["about"])
-    columns = about.pop("columns", [])
-    reporter.info(f"{described['class']} in {path.name}, {format_size(path.stat().st_size)}")
+    columns = about.pop("columns") if described["class"] == "TableModel" else []
+    if isinstance(about.get("labelled"), dict):
+        about["labelled"] = ", ".join(f"{label} {count}" for label, count in about["labelled"].items())
+    reporter.info(f"{described['class']} in {path.name}, {decimal(described['bytes'])}")
     reporter.info(
         "It contains its training rows, encoded, and their labels: share it only with people who may see them."
     )
-    for name, value in about.items():
-        if name == "labelled" and isinstance(value, dict):
-            value = ", ".join(f"{label} {count}" for label, count in value.items())
-        for line in value if isinstance(value, list) else [value]:
-            reporter.info(f"{name.replace('_', ' '):<18} {_number(line)}")
+    print_lines(about)
     if columns:
-        _print_columns(reporter, columns)
-    versions = ", ".join(f"{name} {version}" for name, version in described.get("versions", {}).items())
-    rows = {**described.get("parameters", {}), "saved": described.get("saved"), "with": versions}
-    for name, value in rows.items():
-        reporter.info(f"{name.replace('_', ' '):<18} {_number(value)}")
-
-
-def _decisions(encoder: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """How a model processes each column, from the description of its encoder."""
-    from ldsu.tables.encoder import decisions
-
-    fields = (column["fields"] for column in encoder["columns"])
-    columns = ((column["name"], column["kind"], column["note"]) for column in fields)
-    return decisions(columns, encoder["scaling"], encoder["matrix_columns"], encoder["image_shape"])
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        reporter.table(COLUMN_HEADER, group_columns(columns))
+    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
+    print_lines({**described["parameters"], "saved": described["saved"], "with": versions})

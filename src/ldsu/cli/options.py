@@ -37,6 +37,11 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
+def command(*lines: str) -> Callable[[Command], click.Command]:
+    """A click command with examples at the end of its help text."""
+    return click.command(epilog=examples(*lines))
+
+
 def console(stderr: bool = False) -> Console:
     """A rich console on standard output or standard error."""
     from rich.console import Console
@@ -44,30 +49,24 @@ def console(stderr: bool = False) -> Console:
     return Console(highlight=False, stderr=stderr)
 
 
-def force_option(command: Command) -> Command:
-    """`--force`, for the commands that write files."""
-    return click.option("--force", "-f", is_flag=True, help="Replace existing output files without asking.")(command)
+# Types of arguments and options, and options of several commands.
+FOLDER = click.Path(file_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+INPUT = click.Path(path_type=Path)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
+force_option = click.option("--force", "-f", is_flag=True, help="Replace existing output files without asking.")
+jobs_option = click.option(
+    "--jobs", "-j", type=click.IntRange(min=1), help="Worker processes.  [default: number of cores]"
+)
 
 
 def documented_option(
     name: str, module: str, *, help: str, parameter: str = "", values: Sequence[str] = ()
 ) -> Callable[[Command], Command]:
-    """An option with the values and the default of a documented parameter.
+    """An option with the values (or only `values`) and the default of a parameter that is documented in a module.
 
-    They are read from the docstring in the source: help and completion do not wait for the import of the numerical
-    libraries.
-
-    Parameters
-    ----------
-    name : str
-        Of the option.
-    module : str
-        Source file, which documents the parameter as ``name : {values}, default=value``.
-    help : str
-    parameter : str, optional
-        Its name, if it is not that of the option.
-    values : sequence of str, optional
-        The values that the option offers, if not all.
+    They are read from the docstring in the source, ``name : {values}, default=value``: help and completion do not wait
+    for the import of the numerical libraries.
     """
     source = files("ldsu").joinpath(module).read_text(encoding="utf-8")
     line = rf"^ *{parameter or name.removeprefix('--')} : {{(.*)}}, default=(.*)$"

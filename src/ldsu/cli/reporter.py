@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ldsu.cli.options import Command, console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Adjacent similar columns are shown as one row from this number on.
 MIN_GROUP = 4
@@ -33,7 +36,7 @@ class Reporter:
         Print messages to standard output instead of standard error.
     """
 
-    def __init__(self, quiet: bool, as_json: bool, to_stdout: bool = False) -> None:
+    def __init__(self, quiet: bool = False, as_json: bool = False, to_stdout: bool = False) -> None:
         self.silent = quiet or as_json
         self.quiet = quiet
         self.as_json = as_json
@@ -42,43 +45,43 @@ class Reporter:
     def info(self, message: str) -> None:
         """Print a message, wrapped to the width of the terminal."""
         if not self.silent:
-            # Lines are not wrapped in a log.
-            self.console.print(printable(message), markup=False, soft_wrap=not self.console.is_terminal)
+            self._print(message)
 
     def warn(self, message: str) -> None:
         """Print a warning, with `--json` too."""
         if not self.quiet:
-            self.console.print(
-                f"Warning: {printable(message)}", markup=False, style="yellow", soft_wrap=not self.console.is_terminal
-            )
+            self._print(f"Warning: {message}", style="yellow")
+
+    def _print(self, message: str, style: str | None = None) -> None:
+        # Lines are not wrapped in a log.
+        wrap = self.console.is_terminal
+        self.console.print(printable(message), markup=False, style=style, soft_wrap=not wrap)
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
         """Print a table."""
-        if self.silent:
-            return
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-        from rich.text import Text
+        if not self.silent:
+            from rich.box import SIMPLE_HEAD
 
-        view = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for j, name in enumerate(header):
-            view.add_column(name, justify="right" if j in right else "left", overflow="fold")
-        for row in rows:
-            view.add_row(*(Text(printable(str(cell))) for cell in row))
-        self.console.print(view)
+            print_table(self.console, header, rows, right, box=SIMPLE_HEAD)
 
     @contextmanager
-    def spinner(self, what: str) -> Iterator[Progress]:
-        """Show a spinner with the current stage."""
-        from ldsu._utils.stages import watching
-
+    def spinner(self, what: str) -> Iterator[Callable[..., None]]:
+        """Show a spinner with the current stage: that of the library, or the text that the result is called with."""
         if self.silent:
-            yield Progress(None)
+            yield lambda stage: None
             return
         from rich.text import Text
 
-        with self.console.status(Text(printable(what))) as status, watching((progress := Progress(status, what)).watch):
-            yield progress
+        from ldsu._utils.stages import watching
+
+        with self.console.status(Text(printable(what))) as status:
+
+            def show(stage: str, seconds: float | None = None) -> None:
+                if seconds is None:  # the stage starts
+                    status.update(Text(printable(f"{what}: {stage}")))
+
+            with watching(show):
+                yield show
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Print the summary as JSON if `as_json`, paths as text."""
@@ -98,28 +101,25 @@ def output_options(command: Command) -> Command:
     return run
 
 
-class Progress:
-    """Updates the text of a spinner."""
+def print_table(
+    out: Console,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+    *,
+    styles: Sequence[str] = (),
+    **options: Any,
+) -> None:
+    """Print a table with some columns aligned to the right; styles of rows, and further options of rich's table."""
+    from rich.table import Table
+    from rich.text import Text
 
-    def __init__(self, status: Any, what: str = "") -> None:
-        self.status = status
-        self.what = what
-
-    def stage(self, name: str) -> None:
-        """Show the name of a stage."""
-        if self.status is not None:
-            from rich.text import Text
-
-            self.status.update(Text(printable(f"{self.what}: {name}" if self.what else name)))
-
-    def watch(self, name: str, seconds: float | None) -> None:
-        """Callback for stages of the library: `seconds` is None when a stage starts."""
-        if seconds is None:
-            self.stage(name)
-
-    def images(self, done: int, total: int) -> None:
-        """Show the number of images read."""
-        self.stage(f"{done:,} of {total:,} images")
+    view = Table(pad_edge=False, **{"box": None, **options})
+    for j, name in enumerate(header):
+        view.add_column(name, justify="right" if j in right else "left", overflow="fold")
+    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
+        view.add_row(*(Text(printable(str(cell))) for cell in row), style=style)
+    out.print(view)
 
 
 def printable(text: str) -> str:
@@ -134,8 +134,6 @@ def printable(text: str) -> str:
 def group_columns(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Merge similar rows of (column, kind, processing): adjacent rows, or all similar rows if there are many.
 
-    Examples
-    --------
     >>> group_columns([("a", "number", "scaled"), *((f"p{i}", "number", "x") for i in range(9))])
     [('a', 'number', 'scaled'), ('p0 ... p8 (9 columns)', 'number', 'x')]
     """
@@ -147,19 +145,6 @@ def group_columns(rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, 
     for (kind, done), members in groupby(rows, key=lambda row: row[1:]):
         names = [row[0] for row in members]
         if len(names) >= MIN_GROUP:
-            out.append((f"{names[0]} ... {names[-1]} ({len(names):,} columns)", kind, done))
-        else:
-            out += [(name, kind, done) for name in names]
+            names = [f"{names[0]} ... {names[-1]} ({len(names):,} columns)"]
+        out += [(name, kind, done) for name in names]
     return out
-
-
-def format_size(size: int) -> str:
-    """Format a number of bytes.
-
-    >>> [format_size(n) for n in (300, 5000, 2_500_000, 3 * 2**30)]
-    ['300 bytes', '5 kB', '2.5 MB', '3.2 GB']
-    """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size / 1e3:.0f} kB" if size >= 1000 else f"{size} bytes"

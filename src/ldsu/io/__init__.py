@@ -1,11 +1,10 @@
 """Models as files: saved, loaded and described without running anything that a file says.
 
-container -> _fields -> _objects -> _verification -> _schemas, which fills the table of schemas -> model_files
+container -> _fields -> _objects -> _schemas, the table of what can be saved -> model_files
 """
 
-import ldsu.io._schemas  # noqa: F401 - fills the table of schemas
-from ldsu.io.container import ModelError, is_model, read_container, read_record, write_container
-from ldsu.io.model_files import describe_model, load_model, reading_model, require_storable, save_model
+from ldsu.io.container import ModelError, is_model, read_container, read_record, reading_model, write_container
+from ldsu.io.model_files import describe_model, load_model, require_storable, save_model
 
 __all__ = [
     "ModelError",

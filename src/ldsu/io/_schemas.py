@@ -1,61 +1,61 @@
 """Which models can be saved, and what each of them is made of.
 
-The entries of `SCHEMAS` are the whole answer: for each class where it is defined, its fields, for each field its type,
-and what must hold between fields that are sound alone; the parameters of an estimator are those of its signature.
-Saving takes a model apart by that table; loading checks every field against it and puts the model together from what it
-lists and nothing else. No name from a file is ever looked up anywhere but in this table. A class is added by an entry.
+The entries of `SCHEMAS` are the whole answer: for each class where it is defined, its fields, for each field its kind,
+what must hold between fields that are sound alone, and the rows that a model is tried with; the parameters of an
+estimator are those of its signature. Saving takes a model apart by that table; loading checks every field against it
+and puts the model together from what it lists and nothing else. No name from a file is ever looked up anywhere but in
+this table. A class is added by an entry, a fitted attribute by a line; `if_set`, where files written before lack it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ldsu.io._fields import (
+    ANYTHING,
     BOOLEAN,
     IMAGE_SHAPE,
     OUTPUT_CONFIG,
     TEXTS,
     Array,
-    Device,
     Either,
-    FieldType,
-    IfSet,
+    Kind,
     Labels,
     Optional,
-    Plain,
     RowLabels,
     Sparse,
-    Strings,
+    arrays,
+    if_set,
     integer,
     is_nondecreasing,
     number,
+    strings,
     text,
 )
-from ldsu.io._objects import SCHEMAS, NamedObjects, Object, Objects, Parameter, Schema, Steps
-from ldsu.io._verification import (
-    SCALERS,
-    compute_outputs,
-    kernel_rows,
-    pipeline_rows,
-    random_rows,
-    sample_rows,
-)
+from ldsu.io._objects import SCHEMAS, Checks, NamedObjects, Object, Objects, Parameter, Schema, Steps, schema_of
 from ldsu.io.container import safe_repr
 from ldsu.kernels import KERNELS
 
+Check: TypeAlias = Callable[[Any], Checks]
+Rows: TypeAlias = Callable[[Any], Any]
 KERNEL_METHODS = ("KDA", "KPCA", "KSDA", "KSELF", "KLPP", "LDSU")
+SCALERS = ("BlockScaler", "StandardScaler")
 LINEAR = ("RidgeClassifier", "LogisticRegression", "LinearSVC")
 TRANSFORMERS = (*KERNEL_METHODS, "EnFS", *SCALERS, "Pipeline")
 CLASSIFIERS = (*LINEAR, "LabelledOnly", "LDSUClassifier")
+# Rows that a model is tried with, and those of a `LocalExpansion` among which they are chosen.
+MAX_ROWS, CANDIDATES = 3, 16
+# A row's farthest neighbor is no matter of rounding where the next is farther by this share.
+MIN_GAP = 1e-3
 
 
 # --- What fits together -----------------------------------------------------------------------------------------------
-
-Checks: TypeAlias = Iterator[tuple[Any, str]]
 
 
 def _n_out(model: Any) -> int | None:
@@ -161,10 +161,6 @@ def _check_words(words: Any) -> Checks:
     yield fits, f"it weighs {weighed} words and names {named}"
 
 
-def _check_numbers(numbers: Any) -> Checks:
-    yield (numbers.scale > 0).all(), "it divides a column by zero or less"
-
-
 def _check_encoder(encoder: Any) -> Checks:
     numbers = encoder.matrix_columns + len(encoder.of_kind("number", "time"))
     encoded = encoder.numbers.fill.size if encoder.numbers else encoder.counts.idf.size if encoder.counts else 0
@@ -188,66 +184,119 @@ def _check_table_model(model: Any) -> Checks:
     yield isinstance(model.about, dict), "its 'about' is not a JSON object"
 
 
+# --- Rows that a model is tried with ----------------------------------------------------------------------------------
+
+
+def sample_rows(model: Any) -> Any:
+    """A few rows that a model can be tried with, of its own points where it keeps any; None where there are none."""
+    return schema_of(model)[1].rows(model)
+
+
+def _random_rows(model: Any) -> np.ndarray:
+    """Rows for a model that keeps no points: any will do."""
+    return np.random.default_rng(0).standard_normal((MAX_ROWS, int(model.n_features_in_)))
+
+
+def _kernel_rows(model: Any) -> Any:
+    """Rows of the points that a kernel method keeps, in double precision."""
+    if model.kernel == "precomputed":
+        return None
+    if type(model.feature_map_).__name__ == "LocalExpansion":
+        return _unambiguous_rows(model.feature_map_)
+    points = model.feature_map_.points
+    n = points.shape[0]
+    return points[np.unique([0, n // 2, n - 1])].astype(np.float64)
+
+
+def _unambiguous_rows(feature_map: Any) -> np.ndarray | None:
+    """Points of a `LocalExpansion` with the same neighbors on every machine: rounding decides between equally near."""
+    points, n = feature_map.points, feature_map.points.shape[0]
+    some = points[np.unique(np.linspace(0, n - 1, CANDIDATES).astype(int))]
+    k = min(feature_map.n_conditioning + 1, n)
+    near = feature_map.index.query(some, min(k + 1, n), points)
+    D2 = np.sort(((points[near].astype(np.float64) - some[:, None]) ** 2).sum(axis=2), axis=1)
+    gaps = np.ones(len(some)) if k == n else (D2[:, k] - D2[:, k - 1]) / np.maximum(D2[:, k], np.finfo(float).tiny)
+    clear = np.argsort(-gaps, kind="stable")[:MAX_ROWS]
+    clear = clear[gaps[clear] > MIN_GAP]
+    origin = 0.0 if feature_map.origin is None else feature_map.origin.astype(np.float64)
+    return some[clear].astype(np.float64) * feature_map.unit + origin if clear.size else None
+
+
+def _pipeline_rows(model: Any) -> Any:
+    """Rows that the scalers before the first step with points of its own turn into those."""
+    before: list[Any] = []
+    for _, step in model.steps:
+        if step is None or step == "passthrough":
+            continue
+        if type(step).__name__ in SCALERS:
+            before.append(step)
+            continue
+        rows = sample_rows(step)
+        for scaler in reversed(before) if rows is not None else ():
+            rows = rows * scaler.scale_ if type(scaler).__name__ == "BlockScaler" else scaler.inverse_transform(rows)
+        return rows
+    return _random_rows(before[0]) if before else None
+
+
 # --- The table --------------------------------------------------------------------------------------------------------
 
 _POSITIVE = number(0, above=True)
-_COLUMNS: dict[str, FieldType] = {
-    "n_features_in_": integer("d", low=1),
-    "feature_names_in_": IfSet(Strings("d")),
-}
-_OUTPUT: dict[str, FieldType] = {"_sklearn_output_config": IfSet(OUTPUT_CONFIG)}
 
 
-def _method(**more: FieldType) -> Schema:
-    fields: dict[str, FieldType] = {
-        **_COLUMNS,
-        "classes_": Labels(),
-        "coef_": Optional(Array("f", "b", "r")),
-        "eigenvalues_": Array("f", "r"),
-        "gamma_": Optional(_POSITIVE),
-        "timings_": Plain(),
-        "feature_map_": Object("KernelExpansion", "LocalExpansion", d="d", r="r", b="b"),
-        **more,
-        **_OUTPUT,
-    }
-    return Schema("ldsu.methods", fields, check=_check_method, rows=kernel_rows)
+def _estimator(module: str, rows: Rows, check: Check = Schema.check, /, **fields: Kind) -> Schema:
+    """An estimator of columns, whose output `set_output` may have set."""
+    fields["n_features_in_"] = integer("d", low=1)
+    fields["feature_names_in_"] = if_set(strings("d"))
+    fields["_sklearn_output_config"] = if_set(OUTPUT_CONFIG)
+    return Schema(module, fields, rows=rows, check=check)
 
 
-def _linear(module: str, retired: tuple[str, ...] = (), **more: FieldType) -> Schema:
-    fields: dict[str, FieldType] = {
-        **_COLUMNS,
-        "classes_": Labels(),
-        "coef_": Either(Array("f", "d"), Array("f", "k", "d")),
-        "intercept_": Either(number(), Array("f", "k")),
-        "n_iter_": IfSet(Optional(Either(integer(), Array("i", "i")))),
-        **more,
-    }
-    return Schema(module, fields, retired=retired, check=_check_linear, rows=random_rows)
+def _method(**fields: Kind) -> Schema:
+    return _estimator(
+        "ldsu.methods",
+        _kernel_rows,
+        _check_method,
+        classes_=Labels(),
+        coef_=Optional(Array("f", "b r")),
+        eigenvalues_=Array("f", "r"),
+        gamma_=Optional(_POSITIVE),
+        timings_=ANYTHING,
+        feature_map_=Object("KernelExpansion", "LocalExpansion", d="d", r="r", b="b"),
+        **fields,
+    )
 
 
-def _data(module: str, check: Callable[[Any], Checks] | None = None, **fields: FieldType) -> Schema:
+def _linear(module: str, /, **fields: Kind) -> Schema:
+    return _estimator(
+        module,
+        _random_rows,
+        _check_linear,
+        classes_=Labels(),
+        coef_=Either(Array("f", "d"), Array("f", "k d")),
+        intercept_=Either(number(), Array("f", "k")),
+        n_iter_=if_set(Optional(Either(integer(), Array("i", "i")))),
+        **fields,
+    )
+
+
+def _data(module: str, check: Check = Schema.check, /, **fields: Kind) -> Schema:
     return Schema(module, fields, constructed=True, check=check)
 
 
 SCHEMAS |= {
-    "LDSUClassifier": Schema(
+    "LDSUClassifier": _estimator(
         "ldsu.classifier",
-        {
-            **_COLUMNS,
-            "classes_": Labels(),
-            "features_": Object(*TRANSFORMERS, d="d"),
-            "scaler_": Object("BlockScaler", d="r"),
-            "classifier_": Object("RidgeClassifier", "LabelledOnly", d="r", c="c"),
-            "score_center_": Array("f", "k"),
-            "score_scale_": Array("f", "k"),
-            "transduction_": RowLabels("n"),
-            "expected_accuracy_": IfSet(number(0)),
-            "_lengths": Array("f", "n"),
-            "_odds": _POSITIVE,
-            "_sharpness": IfSet(_POSITIVE),
-        },
-        check=_check_classifier,
-        rows=lambda model: sample_rows(model.features_),
+        lambda model: sample_rows(model.features_),
+        _check_classifier,
+        classes_=Labels(),
+        features_=Object(*TRANSFORMERS, d="d"),
+        scaler_=Object("BlockScaler", d="r"),
+        classifier_=Object("RidgeClassifier", "LabelledOnly", d="r", c="c"),
+        transduction_=RowLabels("n"),
+        expected_accuracy_=if_set(number(0)),
+        _odds=_POSITIVE,
+        _sharpness=if_set(_POSITIVE),
+        **arrays("f", score_center_="k", score_scale_="k", _lengths="n"),
     ),
     "TableModel": Schema(
         "ldsu.tables.model",
@@ -255,13 +304,13 @@ SCHEMAS |= {
             "encoder": Object("TableEncoder"),
             "classifier": Object("LDSUClassifier"),
             "label": text(),
-            "about": Plain(),
+            "about": ANYTHING,
             "unlabelled": TEXTS,
         },
         constructed=True,
         check=_check_table_model,
         rows=lambda model: sample_rows(model.classifier),
-        outputs=lambda model, rows: compute_outputs(model.classifier, rows),
+        tried=attrgetter("classifier"),
     ),
     "TableEncoder": _data(
         "ldsu.tables.encoder",
@@ -279,94 +328,69 @@ SCHEMAS |= {
     ),
     "Column": _data(
         "ldsu.tables.columns",
-        name=text(),
         kind=text("number", "time", "category", "text", "ignored"),
-        note=text(),
-        stray=TEXTS,
-        levels=TEXTS,
         rare=BOOLEAN,
-        format=text(),
+        **dict.fromkeys(("name", "note", "format"), text()),
+        **dict.fromkeys(("stray", "levels"), TEXTS),
     ),
     "Numbers": _data(
         "ldsu.tables.encoder",
-        _check_numbers,
-        fill=Array("f", "p"),
-        center=Array("f", "p"),
-        scale=Array("f", "p"),
-        flagged=Array("i", "q", low=0),
+        lambda numbers: [((numbers.scale > 0).all(), "it divides a column by zero or less")],
+        **arrays("f", fill="p", center="p", scale="p"),
+        **arrays("i", low=0, flagged="q"),
     ),
     "Words": _data(
-        "ldsu.tables.text_features",
-        _check_words,
-        vocabulary=TEXTS,
-        idf=Array("f", "v"),
-        directions=Array("f", "v", "r"),
+        "ldsu.tables.text_features", _check_words, vocabulary=TEXTS, **arrays("f", idf="v", directions="v r")
     ),
     "LDSU": _method(
-        strength_=number(0),
-        noise_=number(0),
-        selection_=Optional(Plain()),
         solver_=text("exact", "sparse"),
-        n_iter_=integer(),
-        residual_=number(0),
+        selection_=Optional(ANYTHING),
         anchors_=Optional(Array("i", "a", low=0)),
-        theta_=number(0),
+        n_iter_=integer(),
         clique_size_=integer(low=1),
+        **dict.fromkeys(("strength_", "noise_", "residual_", "theta_"), number(0)),
     ),
     "KDA": _method(),
     "KPCA": _method(offset_=Array("f", "r")),
     "KSDA": _method(),
     "KSELF": _method(),
     "KLPP": _method(),
-    "EnFS": Schema(
+    "EnFS": _estimator(
         "ldsu.methods",
-        {
-            **_COLUMNS,
-            "classes_": Labels(),
-            "weights_": Array("f", "d", "v"),
-            "scores_": Array("f", "d"),
-            "ranking_": Array("i", "d", low=1),
-            "objective_": Array("f", "i"),
-            "n_iter_": integer("i"),
-            **_OUTPUT,
-        },
-        check=_check_enfs,
-        rows=random_rows,
+        _random_rows,
+        _check_enfs,
+        classes_=Labels(),
+        ranking_=Array("i", "d", low=1),
+        n_iter_=integer("i"),
+        **arrays("f", weights_="d v", scores_="d", objective_="i"),
     ),
-    "BlockScaler": Schema("ldsu.classifier", {**_COLUMNS, "scale_": _POSITIVE, **_OUTPUT}, rows=random_rows),
-    "LabelledOnly": Schema(
+    "BlockScaler": _estimator("ldsu.classifier", _random_rows, scale_=_POSITIVE),
+    "LabelledOnly": _estimator(
         "ldsu.classifier",
-        {
-            **_COLUMNS,
-            "classes_": Labels(),
-            "estimator_": Object(*LINEAR, "LDSUClassifier", "Pipeline", d="d", c="c"),
-            "_columns": Optional(Array("i", "d", low=0)),
-        },
-        rows=lambda model: None if model._columns is not None else sample_rows(model.estimator_),
+        lambda model: None if model._columns is not None else sample_rows(model.estimator_),
+        classes_=Labels(),
+        estimator_=Object(*LINEAR, "LDSUClassifier", "Pipeline", d="d", c="c"),
+        _columns=Optional(Array("i", "d", low=0)),
     ),
     "Pipeline": Schema(
         "sklearn.pipeline",
-        {"steps": Steps(*TRANSFORMERS, *CLASSIFIERS), **_OUTPUT},
+        {"steps": Steps(*TRANSFORMERS, *CLASSIFIERS), "_sklearn_output_config": if_set(OUTPUT_CONFIG)},
         retired=("transform_input",),
         fixed={"memory": None},  # it would name a folder to write to
         check=_check_pipeline,
-        rows=pipeline_rows,
+        rows=_pipeline_rows,
     ),
-    "StandardScaler": Schema(
+    "StandardScaler": _estimator(
         "sklearn.preprocessing",
-        {
-            **_COLUMNS,
-            **dict.fromkeys(("mean_", "var_", "scale_"), Optional(Array("f", "d"))),
-            "n_samples_seen_": Either(number(0), Array("fi", "d")),
-            **_OUTPUT,
-        },
-        check=_check_standard_scaler,
-        rows=random_rows,
+        _random_rows,
+        _check_standard_scaler,
+        n_samples_seen_=Either(number(0), Array("fi", "d")),
+        **dict.fromkeys(("mean_", "var_", "scale_"), Optional(Array("f", "d"))),
     ),
     "RidgeClassifier": _linear(
-        "sklearn.linear_model", _label_binarizer=Object("LabelBinarizer", c="c"), solver_=IfSet(text())
+        "sklearn.linear_model", _label_binarizer=Object("LabelBinarizer", c="c"), solver_=if_set(text())
     ),
-    "LogisticRegression": _linear("sklearn.linear_model", ("multi_class", "penalty", "n_jobs")),
+    "LogisticRegression": replace(_linear("sklearn.linear_model"), retired=("multi_class", "penalty", "n_jobs")),
     "LinearSVC": _linear("sklearn.svm"),
     "LabelBinarizer": Schema(
         "sklearn.preprocessing",
@@ -386,38 +410,27 @@ SCHEMAS |= {
         "ldsu.solvers._expansion",
         _check_expansion,
         kernel=Object("Kernel"),
-        points=Either(Array("f", "b", "d"), Array("i", "b", low=0), Sparse("b", "d")),
-        coefficients=Array("f", "b", "r"),
+        points=Either(Array("f", "b d"), Array("i", "b", low=0), Sparse("b", "d")),
+        coefficients=Array("f", "b r"),
         offset=Either(number(), Array("f", "r")),
-        device=Device(),
+        device=text(),
     ),
     "LocalExpansion": _data(
         "ldsu.solvers._local_expansion",
+        **arrays("f", points="n d", landmarks="p d", transform="p q", P="n q", global_coefficients="q r", local="n r"),
         origin=Optional(Array("f", "d")),
-        unit=_POSITIVE,
-        points=Array("f", "n", "d"),
-        gamma=_POSITIVE,
-        nugget=_POSITIVE,
         index=Object("NeighborIndex", n="n", d="d"),
-        landmarks=Array("f", "p", "d"),
-        transform=Array("f", "p", "q"),
-        P=Array("f", "n", "q"),
-        global_coefficients=Array("f", "q", "r"),
-        local=Array("f", "n", "r"),
         n_conditioning=integer(low=1),
-        device=Device(),
+        device=text(),
+        **dict.fromkeys(("unit", "gamma", "nugget"), _POSITIVE),
     ),
     "NeighborIndex": _data(
-        "ldsu.neighbors._index", X=Array("f", "n", "d"), cells=Optional(Object("CellIndex", n="n", d="d"))
+        "ldsu.neighbors._index", X=Array("f", "n d"), cells=Optional(Object("CellIndex", n="n", d="d"))
     ),
     "CellIndex": _data(
         "ldsu.neighbors._cells",
         _check_cells,
-        mean=Array("f", "d"),
-        axes=Array("f", "d", "a"),
-        centres=Array("f", "cells", "a"),
-        starts=Array("i", "cells+1", low=0),
-        order=Array("i", "n", low=0),
-        rows=Array("f", "n", "a"),
+        **arrays("f", mean="d", axes="d a", centres="cells a", rows="n a"),
+        **arrays("i", low=0, starts="cells+1", order="n"),
     ),
 }

@@ -39,6 +39,7 @@ MAX_EMPTY_LENGTH = 2**16
 MAX_BYTES = 2**60
 NAME = re.compile(r"\w{1,80}(\.\w{1,80}){0,40}", re.ASCII)
 VERSION = re.compile(r"[\w.+-]{1,30}", re.ASCII)
+MORE_MEMORY = "Close other programs, or use a larger machine."
 # How files begin that are taken for models by mistake.
 MAGIC_NUMBERS = {
     **dict.fromkeys((b"\x80\x02", b"\x80\x03"), "a pickle, which can run any program"),
@@ -68,13 +69,13 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file says before its arrays, which begin at byte `start`; `text` is the record as it is written."""
+    """What a file says before its arrays; `text` is the record as it is written, `size` the bytes of the file."""
 
     record: dict[str, Any]
     text: str
     checksum: str
     entries: dict[str, Entry]
-    start: int
+    array_bytes: int
     size: int
 
 
@@ -111,9 +112,10 @@ def write_container(path: str | os.PathLike[str], record: dict[str, Any], arrays
 
 def require_header(encoded: bytes) -> None:
     """Raise a ValueError if a header is larger than a model file holds."""
-    if len(encoded) > HEADER_BYTES or _items(encoded) > HEADER_ITEMS:
+    items = _items(encoded)
+    if len(encoded) > HEADER_BYTES or items > HEADER_ITEMS:
         raise ValueError(
-            f"The model's names, labels and other texts take {len(encoded) / 2**20:.0f} MiB in {_items(encoded):,} "
+            f"The model's names, labels and other texts take {len(encoded) / 2**20:.0f} MiB in {items:,} "
             f"pieces, and a model file holds {HEADER_BYTES >> 20} MiB in {HEADER_ITEMS:,}. Give columns and classes "
             "fewer or shorter names."
         )
@@ -135,14 +137,18 @@ def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[s
     MemoryError
         If the arrays do not fit into memory.
     """
-    with _opened(path) as file:
-        header = _read_header(file)
-        needed = header.size - header.start
-        require_memory(needed, f"Reading {os.fspath(path)}", "Close other programs, or use a larger machine.")
+    with _opened(path) as (file, header):
+        require_memory(header.array_bytes, f"Reading {os.fspath(path)}", MORE_MEMORY)
         arrays = {name: _read_array(file, name, entry) for name, entry in header.entries.items()}
         if _checksum(header.text, arrays) != header.checksum:
             raise _damaged("its checksum does not match its contents")
         return header.record, arrays
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read the record, and what the arrays are, without the arrays themselves."""
+    with _opened(path) as (_, header):
+        return header
 
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -159,30 +165,25 @@ def is_model(path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
-    """Read the record, and what the arrays are, without the arrays themselves."""
-    with _opened(path) as file:
-        return _read_header(file)
-
-
 @contextmanager
-def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an `Invalid` into a `ModelError` that names the file."""
+def reading_model(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors that come of the contents of a file into a `ModelError` that names it."""
     try:
         yield
     except Invalid as error:
         raise ModelError(f"{os.fspath(path)} {error}") from None
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error_text(error)}"
+        raise ModelError(f"{os.fspath(path)} is not a valid model ({problem}).") from error
 
 
 def safe_repr(value: object) -> str:
-    """A value from a file as part of a message: ASCII, on one line, and short."""
-    if isinstance(value, str):
-        value = value[:60]
-    elif isinstance(value, (list, dict)):
+    """A value of a file or a user as part of a message: ASCII, on one line, and short."""
+    if isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'table'} of {len(value)}"
-    elif isinstance(value, int) and abs(value) > 10**30:
+    if isinstance(value, int) and abs(value) > 10**30:
         return "a number with very many digits"
-    text = ascii(value)
+    text = ascii(value[:60]) if isinstance(value, str) else " ".join(ascii(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -225,15 +226,15 @@ def _parse_json(text: str | bytes, what: str) -> Any:
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a plain file for reading."""
-    with naming_file(path):
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Header]]:
+    """Open a plain file, and read its header."""
+    with reading_model(path):
         try:
             mode = os.stat(path).st_mode
             if not stat.S_ISREG(mode):  # a pipe would wait for ever
                 raise _foreign(f"it is {'a folder' if stat.S_ISDIR(mode) else 'not a plain file'}")
             with open(path, "rb") as file:
-                yield file
+                yield file, _read_header(file)
         except FileNotFoundError:
             raise Invalid("does not exist. Check its name and folder.") from None
         except OSError as error:
@@ -258,15 +259,15 @@ def _read_header(file: BinaryIO) -> Header:
     header = _parse_json(encoded, "header")
     del encoded
     metadata: Any = header.pop("__metadata__", None) if isinstance(header, dict) else None
-    text = metadata.get("ldsu") if isinstance(metadata, dict) else None
+    written, text, checksum = map((metadata if isinstance(metadata, dict) else {}).get, ("format", "ldsu", "sha256"))
     if not isinstance(text, str):
         raise _foreign("its header is another program's. Models are written by ldsu.save_model")
     record = _parse_json(text, "record")
-    _check_format(metadata.get("format"), record)
-    checksum = metadata.get("sha256")
+    _check_format(written, record)
     if not isinstance(record, dict) or not isinstance(checksum, str) or len(metadata) != 3:
         raise _damaged("its record or its checksum is missing")
-    return Header(record, text, checksum, _entries(header, size - 8 - length), 8 + length, size)
+    available = size - 8 - length
+    return Header(record, text, checksum, _entries(header, available), available, size)
 
 
 def _other_format(beginning: bytes) -> str | None:
@@ -305,13 +306,12 @@ def _entries(header: dict[str, Any], available: int) -> dict[str, Entry]:
     for name, entry in entries.items():
         if entry.start != at:
             raise _damaged(f"array {name} begins at byte {safe_repr(entry.start)}, not at {at:,}")
+        # Its length would be believed, and other arrays made as long.
+        if not math.prod(entry.shape) and max(entry.shape) > max(available, MAX_EMPTY_LENGTH):
+            raise _damaged(f"array {name} has no elements in shape {safe_repr(str(entry.shape))}")
         at = entry.stop
     if at != available:
         raise _damaged(f"its arrays take {safe_repr(at)} bytes, but it has {available:,} for them")
-    for name, entry in entries.items():
-        # Only an array without elements can: its length would be believed, and other arrays made as long.
-        if max(entry.shape, default=0) > max(available, MAX_EMPTY_LENGTH):
-            raise _damaged(f"array {name} has no elements in shape {safe_repr(str(entry.shape))}")
     return entries
 
 
@@ -324,11 +324,8 @@ def _entry(name: str, description: Any) -> Entry:
     if not isinstance(code, str) or code not in DTYPES:
         raise _foreign(f"array {name} is of type {safe_repr(code)}, not of {', '.join(DTYPES)}")
     dtype = DTYPES[code]
-    numbers = all(
-        isinstance(values, list) and all(type(value) is int and 0 <= value <= MAX_BYTES for value in values)
-        for values in (shape, offsets)
-    )
-    if not numbers or len(shape) > MAX_DIMENSIONS or len(offsets) != 2:
+    lists = isinstance(shape, list) and isinstance(offsets, list) and len(shape) <= MAX_DIMENSIONS and len(offsets) == 2
+    if not lists or not all(type(value) is int and 0 <= value <= MAX_BYTES for value in shape + offsets):
         raise _damaged(f"array {name} has a shape or a place that is not whole numbers from 0")
     # The product of what is not 0: NumPy refuses (0, 2**62) too.
     if math.prod(length or 1 for length in shape) * dtype.itemsize > MAX_BYTES:

@@ -6,7 +6,6 @@ import json
 import platform
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
@@ -14,21 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
+import scipy.sparse
 import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import ldsu
-from ldsu.io._fields import JSON, Place, Writer, to_json
-from ldsu.io._objects import load_object, reject_build_errors, save_object, schema_of
-from ldsu.io._verification import check_outputs, load_outputs, save_outputs
+from ldsu._utils.arrays import arrays_on, ignoring_warnings, one_openmp_thread
+from ldsu.io._fields import JSON, Array, Either, Place, Sparse, to_json
+from ldsu.io._objects import load_object, save_object, schema_of
+from ldsu.io._schemas import MAX_ROWS, sample_rows
 from ldsu.io.container import (
     CODES,
     VERSION,
     Invalid,
-    naming_file,
     read_container,
     read_header,
+    reading_model,
     require_header,
     safe_repr,
     write_container,
@@ -36,6 +37,14 @@ from ldsu.io.container import (
 
 if TYPE_CHECKING:
     from ldsu.tables.model import TableModel
+
+# Outputs may differ so much, relative to the largest: rounding, on another machine.
+TOLERANCE = 1e-6
+# Of columns without names, and of rows far from everything. No more is ignored than these: scikit-learn, which changes
+# the filters of warnings whenever it checks an array, may in another thread put back what is set here.
+EXPECTED_WARNINGS = r"X does not have valid feature names|X has feature names|\d+ .* lie far from all training rows"
+ROWS = Either(Array("f", "q d"), Sparse("q", "d"))
+OUTPUT = Either(Array("f", "q"), Array("f", "q r"))
 
 
 def save_model(
@@ -75,18 +84,18 @@ def save_model(
         raise ValueError(f"{model.__name__} is a class: fit a model first, for example {model.__name__}().fit(X, y).")
     if hasattr(model, "to_local"):  # one that lies on a cluster
         model = model.to_local()
-    schema_of(model, "The model")
+    schema_of(model)
     if isinstance(model, BaseEstimator):
         check_is_fitted(model)
-    writer = Writer()
+    place = Place("model", saving=True)
     record = {
         "versions": _versions(),
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
         "about": to_json(about or {}, "about"),
-        "model": save_object(model, "model", writer),
-        "probe": save_outputs(model, writer),
+        "model": save_object(model, place),
+        "probe": _save_probe(model, replace(place, path="probe", sizes={})),
     }
-    write_container(path, record, writer.arrays)
+    write_container(path, record, place.arrays)
 
 
 def require_storable(part: object) -> None:
@@ -97,7 +106,7 @@ def require_storable(part: object) -> None:
     part : object
         Of a class that model files know, such as `ldsu.tables.encoder.TableEncoder`.
     """
-    text = json.dumps(save_object(part, "model", Writer()), separators=(",", ":"))
+    text = json.dumps(save_object(part, Place("model", saving=True)), separators=(",", ":"))
     require_header(json.dumps(text).encode("ascii"))  # a record is a text within the header
 
 
@@ -122,29 +131,19 @@ def load_model(path: str | PathLike[str], *, check: bool = True, device: str = "
     ldsu.io.ModelError
         If the file is not a model, is damaged, or gives different features than when it was saved.
     """
-    from ldsu._utils.arrays import arrays_on
-
     arrays_on(device)  # raises for an unavailable device
     record, arrays = read_container(path)
     place = Place("model", arrays, device)
     with reading_model(path):
         _check_record(record)
         model, _ = load_object(record["model"], place)
-        expected = load_outputs(record["probe"], replace(place, path="probe"))
+        probe = _load_probe(record["probe"], replace(place, path="probe"))
         unused = sorted(set(arrays) - place.used)
         if unused:
             raise Invalid(f"is not a valid model: nothing in it uses array {unused[0]}.")
-    if check and expected is not None:
-        with naming_file(path):
-            check_outputs(model, *expected, _listed(record["versions"]), _listed(_versions()))
+        if check and probe is not None:
+            _check_probe(model, *probe, saved_with=record["versions"])
     return model
-
-
-@contextmanager
-def reading_model(path: str | PathLike[str]) -> Iterator[None]:
-    """Turn errors that come of the contents of a file into a `ModelError` that names it."""
-    with naming_file(path), reject_build_errors():
-        yield
 
 
 def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
@@ -178,6 +177,60 @@ def describe_model(path: str | PathLike[str]) -> dict[str, Any]:
             for name, entry in sorted(header.entries.items())
         },
     }
+
+
+def _save_probe(model: Any, place: Place) -> JSON:
+    """A few rows and their outputs, by which a load detects another model; None without rows or finite outputs."""
+    rows = sample_rows(model)
+    outputs = {} if rows is None else _outputs(model, rows)
+    if rows is None or not all(np.isfinite(output).all() for output in outputs.values()):
+        return None
+    return {
+        "rows": ROWS.save(rows, place.inside("rows")),
+        "answers": {
+            name: OUTPUT.save(output, replace(place.inside(name), sizes={})) for name, output in outputs.items()
+        },
+    }
+
+
+def _load_probe(stored: JSON, place: Place) -> tuple[Any, dict[str, np.ndarray]] | None:
+    if stored is None:
+        return None
+    stored_rows, answers = place.parts(stored, "rows and answers", "rows", "answers")
+    if not isinstance(answers, dict):
+        raise place.wrong(stored, "rows and answers")
+    rows = ROWS.load(stored_rows, place.inside("rows"))
+    n_rows = place.sizes["q"]
+    if n_rows > MAX_ROWS:
+        raise Invalid(f"is not a valid model: its probe has {n_rows} rows, where {MAX_ROWS} is the limit.")
+    places = {name: replace(place.inside(safe_repr(name)), sizes={"q": n_rows}) for name in answers}
+    return rows, {name: OUTPUT.load(output, places[name]) for name, output in answers.items()}
+
+
+def _check_probe(model: Any, rows: Any, expected: dict[str, np.ndarray], saved_with: dict[str, str]) -> None:
+    """Raise `Invalid` if an output is not what it was when the model was saved."""
+    found = _outputs(model, rows)
+    if {name: of.shape for name, of in found.items()} != {name: of.shape for name, of in expected.items()}:
+        raise Invalid("is not a valid model: its stored answers are not of its own kind.")
+    for name, output in expected.items():
+        difference = float(np.abs(found[name] - output).max(initial=0)) / (float(np.abs(output).max(initial=0)) or 1.0)
+        if not difference <= TOLERANCE:
+            raise Invalid(
+                f"gives different {safe_repr(name).strip(chr(39))} than when it was saved (by {difference:.0e}): it "
+                f"was saved with {_listed(saved_with)[:110]}; loaded with {_listed(_versions())}. Install those "
+                "versions, or load it with check=False."
+            )
+
+
+def _outputs(model: Any, rows: Any) -> dict[str, np.ndarray]:
+    """Features and scores of rows, as far as a model gives them."""
+    model = schema_of(model)[1].tried(model)
+    methods = {"features": "transform", "scores": "decision_function"}
+    # Processes that are forked after a model was loaded, as servers do, can use OpenMP only if nobody has before.
+    with ignoring_warnings(EXPECTED_WARNINGS), np.errstate(all="ignore"), one_openmp_thread():
+        found = {name: getattr(model, method)(rows) for name, method in methods.items() if hasattr(model, method)}
+    dense = {name: of.toarray() if scipy.sparse.issparse(of) else of for name, of in found.items()}
+    return {name: np.asarray(of, dtype=np.float64) for name, of in dense.items()}
 
 
 def _nearest(tree: dict[str, Any], name: str) -> Any:

@@ -81,7 +81,12 @@ def to_onnx(model: BaseEstimator, *, outputs: Iterable[str] | None = None) -> on
 
 def export_onnx(model: BaseEstimator, path: str | os.PathLike[str], *, outputs: Iterable[str] | None = None) -> None:
     """Write a fitted model to an ONNX file, whole or not at all; see `to_onnx` for what can be."""
-    contents = to_onnx(model, outputs=outputs).SerializeToString()
+    write_onnx(to_onnx(model, outputs=outputs), path)
+
+
+def write_onnx(graph: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
+    """Write a graph to a file, whole or not at all; a new one is readable only by its owner."""
+    contents = graph.SerializeToString()
     with replacing(path, private=True) as file:  # it contains training rows
         file.write(contents)
 
@@ -126,12 +131,8 @@ class Graph:
                     "Fit on fewer rows, or save it with ldsu.save_model."
                 )
             self._constants[key] = name = self._new("constant")
-            if texts:
-                values = [str(text).encode("utf-8") for text in array.ravel()]
-                tensor = self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, array.shape, values)
-            else:
-                tensor = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-            self._initializers.append(tensor)
+            plain = array.astype(object) if texts else np.ascontiguousarray(array).reshape(array.shape)
+            self._initializers.append(self.onnx.numpy_helper.from_array(plain, name))
         return self._constants[key]
 
     def add(self, op: str, inputs: Sequence[str | ArrayLike], *, domain: str = "", **attributes: object) -> str:
@@ -251,7 +252,7 @@ def graph_outputs(graph: Graph, model: BaseEstimator, x: str) -> dict[str, str]:
         return _classifier(graph, model, x)
     if isinstance(model, (RidgeClassifier, LogisticRegression, LinearSVC)):
         scores = _linear_scores(graph, model, x)
-        return {"label": _label(graph, _decided(graph, scores, model.classes_.size), model.classes_), "scores": scores}
+        return {"label": _label(graph, scores, model.classes_), "scores": scores}
     if isinstance(model, (StandardScaler, BlockScaler)):
         return {"features": _scaled(graph, model, x)}
     if isinstance(model, EnFS):
@@ -363,15 +364,13 @@ def _linear_scores(graph: Graph, model: Any, x: str) -> str:
     return graph.add("Add", [products, intercept[None]])
 
 
-def _decided(graph: Graph, scores: str, n_classes: int) -> str:
-    """Places of the classes that scores decide for, int64 (n,)."""
-    if n_classes > 2:
-        return graph.add("ArgMax", [scores], axis=1, keepdims=0)
-    positive = graph.add("Greater", [scores, 0.0])
-    return graph.add("Squeeze", [graph.cast(positive, np.int64), np.array([1])])
-
-
-def _label(graph: Graph, places: str, classes: np.ndarray) -> str:
+def _label(graph: Graph, scores: str, classes: np.ndarray) -> str:
+    """The classes that scores decide for."""
+    if classes.size > 2:
+        places = graph.add("ArgMax", [scores], axis=1, keepdims=0)
+    else:
+        positive = graph.cast(graph.add("Greater", [scores, 0.0]), np.int64)
+        places = graph.add("Squeeze", [positive, np.array([1])])
     return graph.add("Gather", [_onnx_labels(classes), places], axis=0)
 
 
@@ -388,7 +387,7 @@ def _classifier(graph: Graph, model: LDSUClassifier, x: str) -> dict[str, str]:
     raw = _linear_scores(graph, linear, Z)
     centered = graph.add("Sub", [raw, model.score_center_.astype(np.float64)[None]])
     scores = graph.add("Div", [centered, model.score_scale_.astype(np.float64)[None]])
-    outputs = {"label": _label(graph, _decided(graph, scores, c), model.classes_)}
+    outputs = {"label": _label(graph, scores, model.classes_)}
     if model.classifier is None:
         probability = _probability(graph, model, Z, scores)
         margin = _margin(graph, probability, c)
