@@ -30,7 +30,7 @@ from ldsu import KPCA, FewLabelKFold, LDSUSearch, load_model, save_model
 from ldsu._utils.files import WriteError, replacing, require_writable
 from ldsu.bench import runner
 from ldsu.bench import store as store_module
-from ldsu.bench.report.text_report import when
+from ldsu.bench.report.formatting import when
 from ldsu.bench.store import Owner, Store
 from ldsu.bench.tasks import Task
 from ldsu.cli import cli
