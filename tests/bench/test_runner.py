@@ -33,7 +33,8 @@ import signal, sys, fake_engine
 from ldsu.bench import display, runner
 runner.HEARTBEAT_SECONDS = display.Json.interval = 0.2
 # Where tests run in the background of a shell it is ignored, and children inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGINT, signal.SIGTERM):  # as the command `ldsu` does
+    signal.signal(number, signal.default_int_handler)
 runner.cores = lambda: 2
 options = eval(sys.argv[2])
 experiment = fake_engine.experiment(**options.pop("experiment", {}))

@@ -306,7 +306,7 @@ class SoftmaxSVC(SVC):
 
 
 class SelfTraining(ClassifierMixin, BaseEstimator):
-    """scikit-learn's self-training, `k_best` points a round, around an RBF SVM whose bandwidth is set from all rows."""
+    """Self-training with `k_best` points per round around an RBF SVM whose bandwidth is set from all rows."""
 
     def __init__(self, gamma_scale: float = 2.0, svm_C: float = 10.0, k_best: int = 50, max_iter: int = 10) -> None:
         self.gamma_scale = gamma_scale

@@ -12,12 +12,11 @@ import dataclasses
 import os
 import queue
 import re
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -93,7 +92,7 @@ def run(
             raise ValueError(f"{name} must be at least 1, but it is {value}.")
     part, tasks = select(experiment, only)
     display = make_display(quiet=quiet, json=json)
-    with Store(store_path) as store, _interrupt_on_sigterm(), _connected_to(dask) as client:
+    with Store(store_path) as store, _connected_to(dask) as client:
         if client is not None and jobs is None:
             from ldsu.dask.cluster import Cluster
 
@@ -480,20 +479,3 @@ class _Session:
                 self.stop_workers()
             finally:
                 self.store.release(COSTS)
-
-
-@contextmanager
-def _interrupt_on_sigterm() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -576,13 +576,13 @@ class Store:
             return [str(error)]
         return [] if found == ["ok"] else found
 
-    def export_csv(self, path: str | os.PathLike[str], **filters: Any) -> int:
+    def export_csv(self, path: str | os.PathLike[str]) -> int:
         """Write rows to a CSV file atomically. Returns their number."""
         number = 0
         with replacing(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            for row in self.rows(**filters):
+            for row in self.rows():
                 writer.writerow(row)
                 number += 1
         return number
