@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
-from ldsu.bench.tasks import Cell, Row, Task, canonical
+from ldsu.bench.tasks import Cell, Row, canonical
 
 LABELS = (1, 3)
 
@@ -28,14 +28,6 @@ def experiment(name="fake", data=("a", "b"), repetitions=3, settings=10, methods
         C=(0.1, 1.0, 10.0),
         folds=3,
     )
-
-
-def split_tasks(experiment):
-    return [Task(spec.key, split) for spec in experiment.data for split in range(experiment.repetitions)]
-
-
-def count_cells(experiment, task):
-    return len(LABELS) * sum(len(m.grids[0]["k"]) for m in experiment.methods) * len(experiment.C)
 
 
 def cost_weight(experiment, task):

@@ -20,7 +20,7 @@ from rich.console import Console
 from bench_rows import GRIDS, make_experiment, make_rows, make_store, row
 from ldsu.bench import protocol
 from ldsu.bench.paper import paper_score
-from ldsu.bench.report import charts, figures, pictures, print_table, style, text_report, write_report
+from ldsu.bench.report import charts, figures, formatting, pictures, print_table, style, text_report, write_report
 from ldsu.bench.report.page import render_page
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.selection import Choice, Setting, group_rows, honest, oracle
@@ -166,11 +166,11 @@ def test_page_shows_ours_and_the_papers_figure_in_each_cell(report):
 def test_chosen_parameters_are_listed_once_if_shared_and_by_split_if_not():
     settings = (Setting('{"k":5,"theta":0.1}', 1.0), Setting('{"k":3,"theta":0.1}', 1.0))
     choice = Choice("umist", 3, "LDSU", "honest", (0, 2), (0.5, 0.6), (0.4, 0.5), settings, ("cross-validation",) * 2)
-    assert text_report.settings_text(choice) == "theta = 0.1, C = 1\nsplit 0: k = 5\nsplit 2: k = 3"
+    assert formatting.chosen_text(choice) == "theta = 0.1, C = 1\nsplit 0: k = 5\nsplit 2: k = 3"
     same = dataclasses.replace(choice, settings=settings[:1] * 2)
-    assert text_report.settings_text(same) == "k = 5, theta = 0.1, C = 1"
+    assert formatting.chosen_text(same) == "k = 5, theta = 0.1, C = 1"
     none = dataclasses.replace(choice, settings=(Setting("{}", 0.0),) * 2)
-    assert text_report.settings_text(none) == "no parameters"
+    assert formatting.chosen_text(none) == "no parameters"
 
 
 def test_markdown_tables_are_even_and_hold_every_method(report):
@@ -268,9 +268,7 @@ def test_data_that_only_stand_in_for_the_papers_are_shown_beside_it_and_not_comp
     assert entry.paper is not None
     assert (entry.against_paper, math.isnan(entry.p_paper)) == ("", True)
     assert all(spec.key != first.key for agreement in summary.agreement("oracle") for spec, _, _ in agreement.cells)
-    assert any(
-        f"{first.title} stands in" in sentence for sentence in text_report.agreement_sentences(summary, "oracle")
-    )
+    assert any(f"{first.title} stands in" in sentence for sentence in summary.agreement_sentences("oracle"))
 
 
 def test_the_better_filter_of_a_cell_is_named_for_the_oracle_alone(report):
@@ -342,7 +340,7 @@ def test_a_data_set_of_the_paper_counts_once(tmp_path):
     store = make_store(tmp_path / "store.sqlite", experiment, rows_at(experiment, 0.0))
     summary = Summary(experiment, store)
     assert [len(agreement.cells) for agreement in summary.agreement("oracle")] == [4]
-    assert "not counted: Other" in " ".join(text_report.agreement_sentences(summary, "oracle"))
+    assert "not counted: Other" in " ".join(summary.agreement_sentences("oracle"))
 
 
 def test_a_method_with_fewer_repetitions_is_not_the_best_of_its_row(tmp_path):

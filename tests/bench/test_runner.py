@@ -19,8 +19,8 @@ import pytest
 import fake_engine
 from ldsu.bench import runner
 from ldsu.bench.display import Display, end_message, start_message
-from ldsu.bench.forecast import Progress, TaskProgress, time_left
-from ldsu.bench.status import status_of_store, task_fingerprint
+from ldsu.bench.progress import Progress, TaskProgress, time_left
+from ldsu.bench.status import status_of_store
 from ldsu.bench.store import COLUMNS, Store, StoreError
 from ldsu.bench.tasks import Task
 
@@ -33,7 +33,8 @@ import signal, sys, fake_engine
 from ldsu.bench import display, runner
 runner.HEARTBEAT_SECONDS = display.Json.interval = 0.2
 # Where tests run in the background of a shell it is ignored, and children inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGINT, signal.SIGTERM):  # as the command `ldsu` does
+    signal.signal(number, signal.default_int_handler)
 runner.cores = lambda: 2
 options = eval(sys.argv[2])
 experiment = fake_engine.experiment(**options.pop("experiment", {}))
@@ -68,7 +69,7 @@ def start(path, pause=0.0, gate=None, **options):
 
 def workers_of(process):
     children = psutil.Process(process.pid).children()
-    return [child for child in children if "loky.backend.popen" in " ".join(child.cmdline())]
+    return [child for child in children if not is_dead(child) and "loky.backend.popen" in " ".join(child.cmdline())]
 
 
 def is_dead(process):
@@ -220,13 +221,7 @@ def test_a_run_of_one_method_and_one_of_all_leave_each_other_nothing_to_do(tmp_p
     path = tmp_path / "x.sqlite"
     whole = fake_engine.experiment(data=("a",), repetitions=1, methods=("X", "Y"))
     part = replace(whole, methods=whole.methods[:1])
-    task = Task("a", 0)
     run(path, whole)
-    with Store(path) as store:
-        store._db.execute("DELETE FROM finished")
-        for experiment in (whole, part, whole):
-            store.finish(task, task_fingerprint(experiment, task))
-        assert store.finished() == {task: {task_fingerprint(experiment, task) for experiment in (whole, part)}}
     for experiment, only, cells in ((whole, (), 120), (part, (), 60), (whole, ["Y"], 60)):
         assert run(path, experiment, only=only, quiet=False).exit_code == 0
         assert f"all {cells} cells are in" in capsys.readouterr().err
@@ -413,7 +408,7 @@ def test_a_child_of_a_dead_worker_that_holds_its_pipe_does_not_hold_the_run(tmp_
 class Recorder(Display):
     ends = 0
 
-    def end(self, progress, summary, path):
+    def end(self, progress, path):
         self.ends += 1
 
 
@@ -436,7 +431,7 @@ def test_a_store_that_breaks_ends_the_run_with_its_sentence(what, tmp_path, monk
     summary = run(path, small)
     assert recorder.ends == 1
     if what == "heartbeat":
-        assert (summary.exit_code, summary.errors) == (1, ("The store is gone.",))
+        assert (summary.exit_code, summary.errors) == (1, ["The store is gone."])
     else:  # all was done before
         assert (summary.exit_code, summary.done) == (0, 60)
 
@@ -626,8 +621,9 @@ def test_sentences_at_the_start_and_the_end(tmp_path):
     assert (
         printed == "fake: 1,000 cells, 250 of them already computed; 2 workers with 1 thread each; results in x.sqlite"
     )
-    summary = runner.Summary(999, 1000, 10, 1, ("no",), 5.0)
-    assert end_message(summary, Path("x.sqlite")) == (
+    state = TaskProgress(1000, 1.0, present=999, computed=10)
+    end = Progress({Task("a", 0): state}, jobs=2, started=time.monotonic() - 5, failed=1, errors=["no"])
+    assert end_message(end, Path("x.sqlite")) == (
         "999 of 1,000 cells are in x.sqlite (10 computed in 5 s). 1 cell failed; use --retry to compute them again. "
         "1 error above; run the same command to try again."
     )

@@ -202,11 +202,10 @@ def test_a_store_that_is_not_made_is_not_written_either(tmp_path, options):
     old = tmp_path / "old" / "x.sqlite"
     with Store(old) as store:
         store.add([a_row()], 1)
-        store._db.execute("DROP TABLE finished")
         store._db.execute("PRAGMA journal_mode = DELETE")
     before = files_of(old)
     with Store(old, **options) as store:
-        assert (status_of_store(store)[0]["data"], store.finished(), len(list(store.rows()))) == ("usps", {}, 1)
+        assert (status_of_store(store)[0]["data"], store.surplus(), len(list(store.rows()))) == ("usps", {}, 1)
     assert files_of(old) == before
 
 
@@ -230,20 +229,17 @@ def test_a_store_that_cannot_be_written_can_be_read(tmp_path, monkeypatch, is_op
     writer.close()
 
 
-def test_a_store_made_before_there_were_several_stamps_goes_on(tmp_path):
+def test_a_store_of_an_older_version_goes_on(tmp_path):
     path = tmp_path / "x.sqlite"
     with Store(path) as store:
-        for statement in ("DROP TABLE finished", "DROP TABLE unasked", "DELETE FROM meta WHERE key = 'salt'"):
-            store._db.execute(statement)
         store.plan({TASK: 4})
-        store._db.execute("UPDATE tasks SET finished = 'abc'")
+        store._db.execute("DELETE FROM meta WHERE key = 'salt'")
+        store._db.execute("UPDATE tasks SET finished = 'abc'")  # as versions did that had no table of surplus cells
     with Store(path) as store:
-        assert (store.finished(), store.surplus()) == ({TASK: {"abc"}}, {})
-        store.finish(TASK, "def")
-        assert store.finished() == {TASK: {"abc", "def"}}
-        store.add([a_row(error="no")], 1)
-        store.delete_errors([TASK], ["LDSU"])
-        assert store.finished() == {}
+        assert (store.surplus(), store.planned()) == ({}, {TASK: 4})
+        assert store.claim(TASK)
+        store.plan({TASK: 4}, {TASK: Count(2, 1)})
+        assert store.surplus() == {TASK: Count(2, 1)}
 
 
 def test_a_missing_store_is_named_where_it_must_be_there(tmp_path):
@@ -364,23 +360,15 @@ def test_a_task_that_fits_nowhere_is_an_error_with_both_figures(store):
     assert store.claims() == []
 
 
-def test_a_finished_task_is_no_longer_claimed_and_says_all_that_was_asked(store):
+def test_a_plan_replaces_the_last_one(store):
     store.plan({TASK: 4, Task("usps", 1): 4})
-    store.claim(TASK)
-    store.finish(TASK, "abc")
-    store.finish(TASK, "def")
     store.plan({TASK: 8, Task("usps", 2): 8})
-    assert store.finished() == {TASK: {"abc", "def"}}
-    assert store.claims() == []
     assert store.planned() == {TASK: 8, Task("usps", 2): 8}
 
 
-def test_forgetting_errors_opens_their_tasks_again(store):
+def test_errors_of_some_methods_are_deleted(store):
     store.add([a_row(), a_row(k=2, error="no"), a_row(method="KPCA", error="no"), a_row(split=1)], 1)
-    for split in (0, 1):
-        store.finish(Task("usps", split), "abc")
     assert store.delete_errors([Task("usps", 0), Task("usps", 1)], ["LDSU"]) == []
-    assert list(store.finished()) == [Task("usps", 1)]
     assert [row["method"] for row in store.rows()] == ["KPCA", "LDSU", "LDSU"]
 
 

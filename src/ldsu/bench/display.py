@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from ldsu._utils.stages import format_duration
-from ldsu.bench.forecast import Progress, TaskProgress, format_time_left
+from ldsu.bench.progress import Progress, TaskProgress, format_time_left
 from ldsu.bench.tasks import Task
 
 if TYPE_CHECKING:
     from ldsu.bench.spec import Experiment
-    from ldsu.bench.tasks import Summary
 
 
 class Display:
@@ -51,7 +50,7 @@ class Display:
 
     def task_done(self, task: Task, progress: TaskProgress, seconds: float) -> None:
         """A task is finished."""
-        text = f"✓ {task.data}, split {task.split}: {progress.total:,} cells in {format_duration(seconds)}"
+        text = f"✓ {task}: {progress.total:,} cells in {format_duration(seconds)}"
         self.show("task_done", text, data=task.data, split=task.split, cells=progress.total, seconds=round(seconds, 3))
 
     def note(self, message: str) -> None:
@@ -63,15 +62,15 @@ class Display:
         where = {"data": task.data, "split": task.split} if task else {}
         self.show("error", f"Error: {message}", error=message, **where)
 
-    def end(self, progress: Progress, summary: Summary, path: Path) -> None:
+    def end(self, progress: Progress, path: Path) -> None:
         """The run ends."""
         self.show(
             "end",
-            end_message(summary, path),
-            **progress_fields(progress) | {"cells_done": summary.done},
-            cells_failed=summary.failed,
-            interrupted=summary.interrupted,
-            exit_code=summary.exit_code,
+            end_message(progress, path),
+            **progress_fields(progress),
+            cells_failed=progress.failed,
+            interrupted=progress.interrupted,
+            exit_code=progress.exit_code,
         )
 
     def show(self, event: str, message: str, **details: Any) -> None:
@@ -95,14 +94,9 @@ class Plain(Display):
 
     def show_progress(self, progress: Progress) -> None:
         """Print a line."""
-        parts = [
-            describe_progress(progress),
-            format_duration(progress.elapsed),
-            format_time_left(progress.left),
-            describe_other_runs(progress),
-            "; ".join(progress.doing.values()),
-        ]
-        self.show("progress", " | ".join(part for part in parts if part))
+        times = format_duration(progress.elapsed), format_time_left(progress.left)
+        others, doing = describe_other_runs(progress), "; ".join(progress.doing.values())
+        self.show("progress", " | ".join(filter(None, (describe_progress(progress), *times, others, doing))))
 
 
 class Live(Display):
@@ -134,12 +128,9 @@ class Live(Display):
         progress = self.progress
         head = Table.grid(padding=(0, 1))
         share = f"{100 * progress.done / max(progress.total, 1):3.0f}%"
-        times = " · ".join(
-            part for part in (format_duration(progress.elapsed), format_time_left(progress.left)) if part
-        )
-        head.add_row(
-            ProgressBar(progress.total, progress.done, width=24), share, describe_progress(progress), Text(times, "dim")
-        )
+        times = " · ".join(filter(None, (format_duration(progress.elapsed), format_time_left(progress.left))))
+        bar = ProgressBar(progress.total, progress.done, width=24)
+        head.add_row(bar, share, describe_progress(progress), Text(times, "dim"))
         lines: list[Any] = [head]
         # Called from another thread: copy the items in one step.
         for _, doing in sorted(progress.doing.items()):
@@ -215,8 +206,7 @@ def progress_fields(progress: Progress) -> dict[str, Any]:
 
 def start_message(experiment: Experiment, path: Path, progress: Progress, threads: int) -> str:
     """The first message of a run."""
-    left = sum(not task.finished for task in progress.tasks.values())
-    if not left:
+    if all(task.finished for task in progress.tasks.values()):
         return f"{experiment.name}: all {progress.total:,} cells are in {path}."
     existing = f", {progress.done:,} of them already computed" if progress.done else ""
     workers = f"{_number(progress.jobs, 'worker')} with {_number(threads, 'thread')} each"
@@ -225,7 +215,7 @@ def start_message(experiment: Experiment, path: Path, progress: Progress, thread
 
 def describe_progress(progress: Progress) -> str:
     """Number of cells done, in total and failed."""
-    failed = f", {progress.failed_cells:,} failed" if progress.failed_cells else ""
+    failed = f", {progress.failed:,} failed" if progress.failed else ""
     return f"{progress.done:,} of {progress.total:,} cells{failed}"
 
 
@@ -234,23 +224,21 @@ def describe_other_runs(progress: Progress) -> str:
     return f"other runs are computing {_number(progress.other_tasks, 'task')}" if progress.other_tasks else ""
 
 
-def end_message(summary: Summary, path: Path) -> str:
+def end_message(progress: Progress, path: Path) -> str:
     """The last message of a run: outcome and remedy."""
-    duration = f"{summary.computed:,} computed in {format_duration(summary.seconds)}"
-    if summary.lost:
+    duration = f"{progress.computed:,} computed in {format_duration(progress.elapsed)}"
+    present = f"{progress.done:,} of {progress.total:,} cells"
+    if progress.lost:
         return f"No cells were saved ({duration})."
-    if summary.interrupted:
-        return (
-            f"Interrupted with {summary.done:,} of {summary.total:,} cells in {path} ({duration}). "
-            "Run the same command to continue."
-        )
-    if summary.exit_code == 0:
-        return f"All {summary.total:,} cells are in {path} ({duration})."
-    parts = [f"{summary.done:,} of {summary.total:,} cells are in {path} ({duration})."]
-    if summary.failed:
-        parts.append(f"{_number(summary.failed, 'cell')} failed; use --retry to compute them again.")
-    if summary.errors:
-        parts.append(f"{_number(len(summary.errors), 'error')} above; run the same command to try again.")
+    if progress.interrupted:
+        return f"Interrupted with {present} in {path} ({duration}). Run the same command to continue."
+    if progress.exit_code == 0:
+        return f"All {progress.total:,} cells are in {path} ({duration})."
+    parts = [f"{present} are in {path} ({duration})."]
+    if progress.failed:
+        parts.append(f"{_number(progress.failed, 'cell')} failed; use --retry to compute them again.")
+    if progress.errors:
+        parts.append(f"{_number(len(progress.errors), 'error')} above; run the same command to try again.")
     return " ".join(parts)
 
 

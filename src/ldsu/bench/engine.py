@@ -6,14 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
-from ldsu.bench.families import FAMILIES, Family, Params
+from ldsu.bench.families import FAMILIES, Family, Params, class_scores
 from ldsu.bench.linalg import algebra_on
 from ldsu.bench.protocol import Split, few_labels, folds, load_split, n_folds
 from ldsu.bench.sources import size_of
@@ -25,131 +25,82 @@ from ldsu.model_selection import average_precisions
 from ldsu.solvers import Problem
 from ldsu.spectrum import resolve_n_components
 
-# Seconds on one core for a decomposition of size n, divided by n^3, and for an SVM per C value and class: the initial
-# estimate of the time left.
+# Seconds on one core for a decomposition of size n, divided by n^3, for an SVM per C value and class, and for another
+# classifier, divided by n: the initial estimate of the time left.
 EIGH_SECONDS = 3e-10
 SVM_SECONDS = 5e-4
+CLASSIFIER_SECONDS = 1e-3
 # Peak number of matrices of the size of the kernel matrix in a task; measured on USPS.
 MATRICES = 20
 
 
 @dataclass(frozen=True)
 class Job:
-    """Settings of a method that differ only in the number of components: one solution, several rows per C.
-
-    Attributes
-    ----------
-    method : MethodSpec
-    labels : int
-    fold : int
-        -1 for the test half.
-    params : dict
-        Without n_components.
-    components : list
-        Values of n_components; [None] for a method without n_components.
-    """
+    """Settings of a method that differ only in the number of components: one solution, several rows per C."""
 
     method: MethodSpec
     labels: int
-    fold: int
-    params: Params
-    components: list[Any]
+    fold: int  # -1 for the test half
+    params: Params  # without n_components
+    components: list[Any]  # values of n_components; [None] for a method without n_components
 
     @property
     def family(self) -> Family:
         """The family of the method."""
         return FAMILIES[self.method.family]
 
-    def setting(self, component: Any) -> dict[str, Any]:
-        """The full setting, as stored in the rows."""
-        return {**self.params, "n_components": component} if "n_components" in self.method.default else {**self.params}
+    def cells(self, experiment: Experiment, task: Task) -> dict[tuple[Any, float], Cell]:
+        """Its cells by number of components and C."""
+        found = {}
+        for component in self.components:
+            counted = {"n_components": component} if "n_components" in self.method.default else {}
+            params = canonical({**self.params, **counted})
+            for C in experiment.C if "C" in self.method.default else (0.0,):
+                cell = Cell(task.data, task.split, self.labels, self.method.key, params, float(C), self.fold)
+                found[component, float(C)] = cell
+        return found
 
 
-def split_tasks(experiment: Experiment) -> list[Task]:
-    """Every split of every data set."""
-    return [Task(spec.key, split) for spec in experiment.data for split in range(experiment.repetitions)]
+def _jobs(experiment: Experiment, task: Task) -> list[Job]:
+    """The jobs of a task, by method, number of labels and fold."""
+    found: list[Job] = []
+    for method in experiment.methods_for(task.data):
+        for labels in experiment.data_spec(task.data).labels:
+            for fold in range(-1, n_folds(labels, experiment.folds)):
+                choose = method.settings if fold < 0 else method.honest_settings
+                groups: dict[str, Job] = {}
+                for setting in choose(labels, task.data):
+                    params = {name: value for name, value in setting.items() if name != "n_components"}
+                    job = groups.setdefault(canonical(params), Job(method, labels, fold, params, []))
+                    job.components.append(setting.get("n_components"))
+                found += groups.values()
+    return found
 
 
-def count_cells(experiment: Experiment, task: Task) -> int:
-    """Number of rows of a finished task."""
-    return sum(len(job.components) * len(_penalties(experiment, job)) for job in _all_jobs(experiment, task))
+def wanted_cells(experiment: Experiment, task: Task) -> Iterator[Cell]:
+    """Every cell of a task."""
+    for job in _jobs(experiment, task):
+        yield from job.cells(experiment, task).values()
 
 
 def cost_weight(experiment: Experiment, task: Task) -> float:
     """Estimated seconds of a task on one core; includes rows that a preprocessing drops."""
-    spec = experiment.data_spec(task.data)
-    rows, classes = size_of(spec)
+    rows, classes = size_of(experiment.data_spec(task.data))
     n = rows * (1 - experiment.test_fraction)
     seconds = 0.0
-    for job in _all_jobs(experiment, task):
-        if job.family.features is not None:
+    for job in _jobs(experiment, task):
+        if job.family.features is None:
+            seconds += CLASSIFIER_SECONDS * n
+        else:
             evaluations = len(job.components) * len(experiment.C)
             seconds += EIGH_SECONDS * n**3 * ("gamma_scale" in job.params) + SVM_SECONDS * classes * evaluations
-        else:
-            seconds += 1e-3 * n
     return seconds
 
 
 def task_memory(experiment: Experiment, task: Task) -> int:
     """Peak memory of a task in bytes: matrices over pairs of training rows."""
-    spec = experiment.data_spec(task.data)
-    n = size_of(spec)[0] * (1 - experiment.test_fraction)
+    n = size_of(experiment.data_spec(task.data))[0] * (1 - experiment.test_fraction)
     return int(8 * MATRICES * n**2)
-
-
-def jobs(experiment: Experiment, task: Task) -> list[Job]:
-    """The jobs of a task, in the order that shares the most work."""
-    order = {method.key: number for number, method in enumerate(experiment.methods)}
-
-    def rank(job: Job) -> tuple[Any, ...]:
-        shares = tuple(job.params[name] for name in job.family.shares)
-        position = (job.labels, job.fold)
-        rest = canonical(job.params)
-        return (
-            shares[0] if shares else -1.0,
-            job.family.shares,
-            shares,
-            order[job.method.key],
-            *((*position, rest) if job.family.uses_labels else (rest, *position)),
-        )
-
-    return sorted(_all_jobs(experiment, task), key=rank)
-
-
-def _all_jobs(experiment: Experiment, task: Task) -> list[Job]:
-    found = []
-    for method in experiment.methods_for(task.data):
-        for labels in experiment.data_spec(task.data).labels:
-            found += _jobs(method, labels, -1, method.settings(labels, task.data))
-            for fold in range(n_folds(labels, experiment.folds)):
-                found += _jobs(method, labels, fold, method.honest_settings(labels, task.data))
-    return found
-
-
-def _penalties(experiment: Experiment, job: Job) -> tuple[float, ...]:
-    return experiment.C if "C" in job.method.default else (0.0,)
-
-
-def _jobs(method: MethodSpec, labels: int, fold: int, settings: list[dict[str, Any]]) -> list[Job]:
-    groups: dict[str, tuple[dict[str, Any], list[Any]]] = {}
-    for setting in settings:
-        params = {name: value for name, value in setting.items() if name != "n_components"}
-        groups.setdefault(canonical(params), (params, []))[1].append(setting.get("n_components"))
-    return [Job(method, labels, fold, params, components) for params, components in groups.values()]
-
-
-def _cells(experiment: Experiment, task: Task, job: Job) -> list[Cell]:
-    return [
-        Cell(task.data, task.split, job.labels, job.method.key, canonical(job.setting(component)), float(C), job.fold)
-        for component in job.components
-        for C in _penalties(experiment, job)
-    ]
-
-
-def wanted_cells(experiment: Experiment, task: Task) -> Iterator[Cell]:
-    """Every cell of a task."""
-    for job in _all_jobs(experiment, task):
-        yield from _cells(experiment, task, job)
 
 
 def run_task(
@@ -176,7 +127,16 @@ def run_task(
     ------
     rows : list of Row
     """
-    todo = [job for job in jobs(experiment, task) if not all(done(cell) for cell in _cells(experiment, task, job))]
+    order = {method.key: number for number, method in enumerate(experiment.methods)}
+
+    def rank(job: Job) -> tuple[Any, ...]:
+        """Position in the order that shares the most work."""
+        shares = tuple(job.params[name] for name in job.family.shares)
+        position, rest = (job.labels, job.fold), canonical(job.params)
+        last = (*position, rest) if job.family.uses_labels else (rest, *position)
+        return shares[0] if shares else -1.0, job.family.shares, shares, order[job.method.key], *last
+
+    todo = [job for job in _jobs(experiment, task) if not all(map(done, job.cells(experiment, task).values()))]
     if not todo:
         return
     spec = experiment.data_spec(task.data)
@@ -184,83 +144,79 @@ def run_task(
     split = load_split(experiment, task.data, task.split)
     # Settings are sorted by bandwidth, then graph: of each stage, two results suffice.
     problem = Problem.once_for(split.X_train, split.X_test, arrays=algebra_on(device), keep=2, reusable=True)
-    for job in todo:
+    for job in sorted(todo, key=rank):
         part = f"fold {job.fold + 1}" if job.fold >= 0 else "test half"
         progress(f"{spec.title}, split {task.split}, {job.labels} labels, {job.method.key}, {part}")
-        yield run_job(experiment, task, job, split, problem)
+        yield _run_job(experiment, task, job, split, problem)
 
 
-def run_job(experiment: Experiment, task: Task, job: Job, split: Split, problem: Problem) -> list[Row]:
+class _Scores(NamedTuple):
+    """Scores of one number of components, valid for some values of C."""
+
+    component: Any
+    penalties: list[float]
+    scores: np.ndarray
+    n_features: int
+    seconds: dict[str, float]
+
+
+def _run_job(experiment: Experiment, task: Task, job: Job, split: Split, problem: Problem) -> list[Row]:
     """Solve one problem and score every number of components and every C. Failures become rows with an error."""
-    cells = {(cell.params, cell.C): cell for cell in _cells(experiment, task, job)}
+    missing = job.cells(experiment, task)
+    kernel = experiment.data_spec(task.data).kernel
     rows: list[Row] = []
     try:
-        y, held_out = labels_of(experiment, job.labels, job.fold, split)
-    except ValueError as error:
-        return [Row(cell, None, None, 0, {}, _peak_mib(), split.seed, str(error)) for cell in cells.values()]
-    truth = split.y_test if held_out is None else split.y_train[held_out]
-    membership = truth[:, None] == np.arange(len(split.classes))
-
-    def add(
-        component: Any, penalties: list[float], scores: np.ndarray, n_features: int, seconds: dict[str, float]
-    ) -> None:
-        start = time.perf_counter()
-        if not np.all(np.isfinite(scores)):
-            raise ValueError("scores are not finite")
-        precision = float(np.nanmean(average_precisions(membership, scores)))
-        accuracy = float(np.mean(scores.argmax(axis=1) == truth))
-        stages = {**seconds, "score": (time.perf_counter() - start) / len(penalties)}
-        peak = _peak_mib()
-        for C in penalties:
-            cell = cells[canonical(job.setting(component)), C]
-            rows.append(Row(cell, precision, accuracy, n_features, stages, peak, split.seed, None))
-
-    try:
+        y, held_out = few_labels(split, job.labels), None
+        if job.fold >= 0:
+            y, held_out = folds(y, job.labels, experiment.folds, split.seed)[job.fold]
+        truth = split.y_test if held_out is None else split.y_train[held_out]
+        membership = truth[:, None] == np.arange(len(split.classes))
         if job.family.features is None:
-            _run_scores(job, y, held_out, split, experiment.data_spec(task.data).kernel, add)
+            found = _classifier_scores(job, y, held_out, split, kernel)
         else:
-            _run_features(experiment, task, job, y, held_out, split, problem, add)
+            found = _feature_scores(job, y, held_out, split, kernel, problem, experiment.C)
+        for component, penalties, scores, n_features, seconds in found:
+            start = time.perf_counter()
+            if not np.all(np.isfinite(scores)):
+                raise ValueError("scores are not finite")
+            precision = float(np.nanmean(average_precisions(membership, scores)))
+            accuracy = float(np.mean(scores.argmax(axis=1) == truth))
+            stages = {**seconds, "score": (time.perf_counter() - start) / len(penalties)}
+            peak = _peak_mib()
+            for C in penalties:
+                cell = missing.pop((component, C))
+                rows.append(Row(cell, precision, accuracy, n_features, stages, peak, split.seed))
     except (ValueError, MemoryError, np.linalg.LinAlgError) as error:
-        written = {(row.cell.params, row.cell.C) for row in rows}
         message = f"{type(error).__name__}: {error}"
-        missing = [cell for key, cell in cells.items() if key not in written]
-        rows += [Row(cell, None, None, 0, {}, _peak_mib(), split.seed, message) for cell in missing]
+        rows += [Row(cell, None, None, 0, {}, _peak_mib(), split.seed, message) for cell in missing.values()]
     return rows
 
 
-def labels_of(experiment: Experiment, labels: int, fold: int, split: Split) -> tuple[np.ndarray, np.ndarray | None]:
-    """The labels visible to a job, and the rows it is scored on; None for the test half."""
-    y = few_labels(split, labels)
-    return (y, None) if fold < 0 else folds(y, labels, experiment.folds, split.seed)[fold]
-
-
-Add = Callable[[Any, list[float], np.ndarray, int, dict[str, float]], None]
-
-
-def _run_scores(job: Job, y: np.ndarray, held_out: np.ndarray | None, split: Split, kernel: str, add: Add) -> None:
+def _classifier_scores(
+    job: Job, y: np.ndarray, held_out: np.ndarray | None, split: Split, kernel: str
+) -> Iterator[_Scores]:
     start = time.perf_counter()
     X_new = split.X_test if held_out is None else split.X_train[held_out]
-    assert job.family.scores is not None
-    scores = job.family.scores(split.X_train, y, X_new, {**job.params, "kernel": kernel}, split.seed)
-    add(None, [0.0], scores, split.X_train.shape[1], {"classifier": time.perf_counter() - start})
+    with np.errstate(invalid="ignore"):  # see `class_scores`
+        scores = class_scores(job.family.estimator(job.params, kernel).fit(split.X_train, y), X_new)
+    yield _Scores(None, [0.0], scores, split.X_train.shape[1], {"classifier": time.perf_counter() - start})
 
 
-def _run_features(
-    experiment: Experiment,
-    task: Task,
+def _feature_scores(
     job: Job,
     y: np.ndarray,
     held_out: np.ndarray | None,
     split: Split,
+    kernel: str,
     problem: Problem,
-    add: Add,
-) -> None:
+    penalties: tuple[float, ...],
+) -> Iterator[_Scores]:
     problem.take_seconds()
     start = time.perf_counter()
-    kernel = experiment.data_spec(task.data).kernel
-    params = {**job.params, "n_components": None, "kernel": kernel, "seed": split.seed}
     assert job.family.features is not None
-    features = job.family.features(problem, y, params)
+    features = job.family.features(
+        problem, y, {**job.params, "n_components": None, "kernel": kernel, "seed": split.seed}
+    )
     labelled = np.flatnonzero(y >= 0)
     F = features.at(labelled)
     if held_out is not None:
@@ -271,8 +227,7 @@ def _run_features(
         F_new = problem.once("test features", (job.method.key, canonical(job.params)), features.test)
     relied_on, made_now = problem.take_seconds()
     seconds = {"shared": relied_on, "features": time.perf_counter() - start - made_now}
-    available = features.power.size
-    counts = [resolve_n_components(component, available) for component in job.components]
+    counts = [resolve_n_components(component, features.power.size) for component in job.components]
     gram = np.zeros((labelled.size, labelled.size))
     cross = np.zeros((F_new.shape[0], labelled.size))
     kept = 0
@@ -284,10 +239,10 @@ def _run_features(
         if not unit > 0:
             raise ValueError(f"the first {r} features are zero")
         start = time.perf_counter()
-        machines = svm_path(gram / unit, y[labelled], experiment.C)
-        seconds["classifier"] = (time.perf_counter() - start) / len(experiment.C)
-        for machine, penalties in machines:
-            add(component, penalties, cross @ (machine.weights / unit) + machine.intercepts, r, seconds)
+        machines = svm_path(gram / unit, y[labelled], penalties)
+        seconds["classifier"] = (time.perf_counter() - start) / len(penalties)
+        for machine, values in machines:
+            yield _Scores(component, values, cross @ (machine.weights / unit) + machine.intercepts, r, seconds)
 
 
 def cost_tasks(experiment: Experiment) -> list[tuple[str, str, int]]:
@@ -310,7 +265,7 @@ def measure_cost(experiment: Experiment, item: tuple[str, str, int]) -> dict[str
     start = time.perf_counter()
     model.fit(split.X_train, y)
     fitted = time.perf_counter()
-    model.decision_function(split.X_test) if hasattr(model, "decision_function") else model.predict_proba(split.X_test)
+    class_scores(model, split.X_test)
     return {
         "seconds_fit": fitted - start,
         "seconds_transform": time.perf_counter() - fitted,
@@ -320,8 +275,7 @@ def measure_cost(experiment: Experiment, item: tuple[str, str, int]) -> dict[str
 
 def independent_model(method: MethodSpec, kernel: str, setting: Params) -> Any:
     """A method with one setting as a stand-alone estimator, from features to linear SVM."""
-    family = FAMILIES[method.family]
-    estimator = family.estimator(setting, kernel)
+    estimator = FAMILIES[method.family].estimator(setting, kernel)
     if hasattr(estimator, "predict"):
         return estimator
     classifier = OneVsRestClassifier(SVC(kernel="linear", C=setting["C"], max_iter=MAX_ITER))
@@ -338,15 +292,3 @@ def _peak_mib() -> float:
         return float(getattr(psutil.Process().memory_info(), "peak_wset", 0)) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
-__all__ = [
-    "cost_tasks",
-    "cost_weight",
-    "count_cells",
-    "measure_cost",
-    "run_task",
-    "split_tasks",
-    "task_memory",
-    "wanted_cells",
-]

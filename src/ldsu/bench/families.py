@@ -1,17 +1,18 @@
 """The methods of an experiment: each computed from a shared problem, and as a stand-alone estimator.
 
-A family maps (problem, labels, setting) to features of the labelled and the test points, or directly to scores.
-`estimator` returns the same method as a scikit-learn estimator, against which the tests compare the shared computation.
+A family maps (problem, labels, setting) to features of the labelled and the test points. `estimator` returns the same
+method as a scikit-learn estimator, against which the tests compare the shared computation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -29,25 +30,20 @@ from ldsu.methods.kself import kself_directions, local_fisher_weights
 from ldsu.solvers import Problem, Settings, smooth_features, truncated_directions
 
 Params = Mapping[str, Any]
+# Maximum number of components for methods whose later components are not useful.
+MAX_COMPONENTS = 200
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of a setting with all components; fewer components are the first columns.
+    """Features of a setting with all r components; fewer components are the first columns."""
 
-    Attributes
-    ----------
-    at : callable
-        ``at(rows)`` are the features (rows, r) of training points.
-    test : callable
-        ``test()`` are the features (q, r) of the test half.
-    power : ndarray of shape (r,)
-        Mean square of each feature over the training half: the unit for the classifier.
-    """
+    at: Callable[[np.ndarray], np.ndarray]  # the features (rows, r) of training points
+    test: Callable[[], np.ndarray]  # the features (q, r) of the test half
+    power: np.ndarray  # mean square (r,) of each feature over the training half: the unit for the classifier
 
-    at: Callable[[np.ndarray], np.ndarray]
-    test: Callable[[], np.ndarray]
-    power: np.ndarray
+
+Features = Callable[[Problem, np.ndarray, Params], FeatureSet]
 
 
 @dataclass(frozen=True)
@@ -59,15 +55,12 @@ class Family:
     name : str
     defaults : dict
         Parameters and their defaults, including "C" of the classifier if it has one.
-    features : callable or None
-        ``features(problem, codes, params) -> FeatureSet``; `params` also holds the "kernel" of the data set and the
-        "seed" of the split.
-    scores : callable or None
-        ``scores(X, codes, X_new, params, seed) -> (len(X_new), c)``, for methods that are classifiers; `params`
-        also holds the "kernel" of the data set.
     estimator : callable
         ``estimator(params, kernel)`` is the method as a scikit-learn estimator: a transformer if `features` is
         set, else a classifier.
+    features : callable or None
+        ``features(problem, codes, params)``; `params` also holds the "kernel" of the data set and the "seed" of the
+        split. None for methods that are classifiers.
     uses_labels : bool
         Whether features depend on labels; if not, one solution is used for every number of labels and every fold.
     one_label : tuple of str
@@ -80,11 +73,19 @@ class Family:
     name: str
     defaults: Params
     estimator: Callable[[Params, str], Any]
-    features: Callable[[Problem, np.ndarray, Params], FeatureSet] | None = None
-    scores: Callable[[np.ndarray, np.ndarray, np.ndarray, Params, int], np.ndarray] | None = None
+    features: Features | None = None
     uses_labels: bool = True
     one_label: tuple[str, ...] = ()
-    shares: tuple[str, ...] = field(default=("gamma_scale",))
+    shares: tuple[str, ...] = ("gamma_scale",)
+
+
+def class_scores(model: Any, X: np.ndarray) -> np.ndarray:
+    """Scores (len(X), c) of a fitted classifier: of its decision function, or else its probabilities."""
+    if not hasattr(model, "decision_function"):
+        # LabelSpreading divides 0 by 0 for points that no label reaches: they get score 0 for all classes.
+        return np.nan_to_num(model.predict_proba(X))
+    scores = model.decision_function(X)
+    return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
 
 
 def _kernel(problem: Problem, params: Params) -> Kernel:
@@ -115,7 +116,7 @@ def _in_coordinates(
     )
 
 
-def _ldsu(filter: Literal["tikhonov", "heat", "truncate"]) -> Callable[[Problem, np.ndarray, Params], FeatureSet]:
+def _ldsu(filter: Literal["tikhonov", "heat", "truncate"]) -> Features:
     def features(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
         kernel, n = _kernel(problem, params), problem.n
         settings = Settings(
@@ -215,19 +216,60 @@ def _plain_kernel(problem: Problem, codes: np.ndarray, params: Params) -> Featur
     return _in_coordinates(problem, _kernel(problem, params), None)
 
 
-def _svm_estimator(params: Params, kernel: str) -> KernelSVC:
-    return KernelSVC(params["gamma_scale"], kernel=kernel, C=params.get("C", 1.0))
+def _enfs(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    scaler = MaximumScaler().fit(problem.X)
+    X, X_test = scaler.transform(problem.X), scaler.transform(problem.X_new)
+    best_first = np.argsort(_selector(params).fit(X, codes).ranking_)
+    power = (X[:, best_first] ** 2).mean(axis=0)
+    return FeatureSet(lambda rows: X[rows][:, best_first], lambda: X_test[:, best_first], power)
+
+
+def _selector(params: Params) -> EnFS:
+    values = _own(params)
+    return EnFS(values.pop("n_components"), **values)
+
+
+def _umap(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
+    # umap-learn reads -1 as unlabelled. The embedding is fitted to the training points only.
+    model = _umap_estimator(params, "").fit(problem.X, codes)
+    Z = np.asarray(model.embedding_, dtype=np.float64)
+    mean = Z.mean(axis=0)
+    return FeatureSet(
+        lambda rows: Z[rows] - mean,
+        lambda: np.asarray(model.transform(problem.X_new), dtype=np.float64) - mean,
+        ((Z - mean) ** 2).mean(axis=0),
+    )
+
+
+def _umap_estimator(params: Params, kernel: str) -> Any:
+    try:
+        from umap import UMAP
+    except ImportError as error:
+        raise ValueError("The family 'UMAP' needs umap-learn. Install it with: pip install 'ldsu[umap]'") from error
+    return UMAP(
+        n_neighbors=params["n_neighbors"],
+        n_components=params["dimensions"],
+        metric=params["metric"],
+        random_state=params.get("seed", 0),
+        n_jobs=1,
+    )
+
+
+class MaximumScaler(TransformerMixin, BaseEstimator):
+    """Divide all of X by its largest absolute value: the penalties of EnFS are in the units of X."""
+
+    def fit(self, X: np.ndarray, y: Any = None) -> MaximumScaler:
+        """Find the largest value of X (n, d)."""
+        self.scale_ = float(np.abs(X).max()) or 1.0
+        return self
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Divide X (q, d) by it."""
+        return X / self.scale_
 
 
 class KernelSVC(ClassifierMixin, BaseEstimator):
-    """A one-vs-rest SVM on the raw features of the labelled rows; the bandwidth is set from all rows.
-
-    Parameters
-    ----------
-    gamma_scale : float
-    kernel : str
-    C : float
-    """
+    """A one-vs-rest SVM on the raw features of the labelled rows; the bandwidth is set from all rows."""
 
     def __init__(self, gamma_scale: float = 2.0, *, kernel: str = "rbf", C: float = 1.0) -> None:
         self.gamma_scale = gamma_scale
@@ -252,135 +294,19 @@ class KernelSVC(ClassifierMixin, BaseEstimator):
         return self.model_.predict(self.kernel_(X, self.support_))
 
 
-def _enfs(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
-    scaler = MaximumScaler().fit(problem.X)
-    X, X_test = scaler.transform(problem.X), scaler.transform(problem.X_new)
-    best_first = np.argsort(_selector(params).fit(X, codes).ranking_)
-    power = (X[:, best_first] ** 2).mean(axis=0)
-    return FeatureSet(lambda rows: X[rows][:, best_first], lambda: X_test[:, best_first], power)
-
-
-def _enfs_estimator(params: Params, kernel: str) -> Any:
-    return make_pipeline(MaximumScaler(), _selector(params))
-
-
-class MaximumScaler(TransformerMixin, BaseEstimator):
-    """Divide all of X by its largest absolute value: the penalties of EnFS are in the units of X."""
-
-    def fit(self, X: np.ndarray, y: Any = None) -> MaximumScaler:
-        """Find the largest value of X (n, d)."""
-        self.scale_ = float(np.abs(X).max()) or 1.0
-        return self
-
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        """Divide X (q, d) by it."""
-        return X / self.scale_
-
-
-def _selector(params: Params) -> EnFS:
-    return EnFS(
-        params["n_components"],
-        alpha=params["alpha"],
-        beta=params["beta"],
-        max_iter=params["max_iter"],
-        tol=params["tol"],
-    )
-
-
-def _umap(problem: Problem, codes: np.ndarray, params: Params) -> FeatureSet:
-    # umap-learn reads -1 as unlabelled. The embedding is fitted to the training points only.
-    model = _umap_estimator(params, "", seed=params["seed"]).fit(problem.X, codes)
-    Z = np.asarray(model.embedding_, dtype=np.float64)
-    mean = Z.mean(axis=0)
-    return FeatureSet(
-        lambda rows: Z[rows] - mean,
-        lambda: np.asarray(model.transform(problem.X_new), dtype=np.float64) - mean,
-        ((Z - mean) ** 2).mean(axis=0),
-    )
-
-
-def _umap_estimator(params: Params, kernel: str, seed: int = 0) -> Any:
-    try:
-        from umap import UMAP
-    except ImportError as error:
-        raise ValueError("The family 'UMAP' needs umap-learn. Install it with: pip install 'ldsu[umap]'") from error
-    return UMAP(
-        n_neighbors=params["n_neighbors"],
-        n_components=params["dimensions"],
-        metric=params["metric"],
-        random_state=seed,
-        n_jobs=1,
-    )
-
-
-class SoftmaxSVC(ClassifierMixin, BaseEstimator):
+class SoftmaxSVC(SVC):
     """scikit-learn's SVM with the softmax of its one-vs-one scores as probabilities.
 
     Self-training ranks points by them. Calibrated probabilities need several labels per class; a ranking does not.
-
-    Parameters
-    ----------
-    C : float
-    gamma : float
     """
-
-    def __init__(self, C: float = 1.0, gamma: float = 1.0) -> None:
-        self.C = C
-        self.gamma = gamma
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> SoftmaxSVC:
-        """Fit on X (n, d) and y (n,)."""
-        self.classes_ = np.unique(y)
-        self.model_ = SVC(C=self.C, gamma=self.gamma, decision_function_shape="ovr").fit(X, y)
-        return self
-
-    def decision_function(self, X: np.ndarray) -> np.ndarray:
-        """Scores (len(X), c)."""
-        scores = self.model_.decision_function(X)
-        return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Softmax of the scores."""
-        scores = self.decision_function(X)
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True)
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        """The class with the largest score."""
-        return self.classes_[self.decision_function(X).argmax(axis=1)]
-
-
-def _label_spreading(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        probabilities = _label_spreading_estimator(params, "").fit(X, codes).predict_proba(X_new)
-    # scikit-learn divides 0 by 0 for points that no label reaches: they get score 0 for all classes.
-    return np.nan_to_num(probabilities)
-
-
-def _label_spreading_estimator(params: Params, kernel: str) -> LabelSpreading:
-    return LabelSpreading(
-        kernel="knn", n_neighbors=params["n_neighbors"], alpha=params["spread"], max_iter=200, tol=1e-3
-    )
-
-
-def _self_training(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
-    return _self_training_estimator(params, "").fit(X, codes).decision_function(X_new)
-
-
-def _self_training_estimator(params: Params, kernel: str) -> SelfTraining:
-    return SelfTraining(**{name: params[name] for name in ("gamma_scale", "svm_C", "k_best", "max_iter")})
+        return softmax(class_scores(self, X), axis=1)
 
 
 class SelfTraining(ClassifierMixin, BaseEstimator):
-    """scikit-learn's self-training around an RBF SVM whose bandwidth is set from all rows.
-
-    Parameters
-    ----------
-    gamma_scale, svm_C : float
-        Bandwidth, in units of the median distance, and penalty of the SVM.
-    k_best, max_iter : int
-        Points labelled per round, and number of rounds.
-    """
+    """Self-training with `k_best` points per round around an RBF SVM whose bandwidth is set from all rows."""
 
     def __init__(self, gamma_scale: float = 2.0, svm_C: float = 10.0, k_best: int = 50, max_iter: int = 10) -> None:
         self.gamma_scale = gamma_scale
@@ -398,125 +324,100 @@ class SelfTraining(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         """Scores (len(X), c)."""
-        return self.model_.decision_function(X)
+        return class_scores(self.model_, X)
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """The class with the largest score."""
         return self.model_.predict(X)
 
 
-def _automatic(X: np.ndarray, codes: np.ndarray, X_new: np.ndarray, params: Params, seed: int) -> np.ndarray:
-    scores = _automatic_estimator(params, params["kernel"]).fit(X, codes).decision_function(X_new)
-    return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
+def _own(params: Params) -> dict[str, Any]:
+    """The parameters of the method itself."""
+    return {name: value for name, value in params.items() if name not in ("C", "kernel", "seed")}
 
 
-def _automatic_estimator(params: Params, kernel: str) -> LDSUClassifier:
-    return LDSUClassifier(LDSU(kernel=kernel))
+def _kernel_method(estimator: Callable[..., Any], **fixed: Any) -> Callable[[Params, str], Any]:
+    return lambda params, kernel: estimator(kernel=kernel, **fixed, **_own(params))
 
 
-# Maximum number of components for methods whose later components are not useful.
-MAX_COMPONENTS = 200
-
-
-def _estimator_factory(estimator: Callable[..., Any], **fixed: Any) -> Callable[[Params, str], Any]:
-    """A function that builds an estimator of this package from the parameters of a setting."""
-
-    def make(params: Params, kernel: str) -> Any:
-        return estimator(kernel=kernel, **fixed, **{name: value for name, value in params.items() if name != "C"})
-
-    return make
-
-
-_GRAPH = ("gamma_scale", "clique_size", "theta")
+_GRAPH = {"gamma_scale": 2.0, "clique_size": 3, "theta": 0.1}
 _ALL = (
     Family(
         "LDSU truncate",
-        {
-            "gamma_scale": 2.0,
-            "clique_size": 3,
-            "theta": 0.1,
-            "lam": 1.0,
-            "n_components": 0.5,
-            "C": 1.0,
-        },
-        _estimator_factory(LDSU, filter="truncate"),
-        features=_ldsu("truncate"),
+        {**_GRAPH, "lam": 1.0, "n_components": 0.5, "C": 1.0},
+        _kernel_method(LDSU, filter="truncate"),
+        _ldsu("truncate"),
         one_label=("lam",),
-        shares=_GRAPH,
+        shares=tuple(_GRAPH),
     ),
     Family(
         "LDSU",
-        {"gamma_scale": 2.0, "clique_size": 3, "theta": 0.1, "lam": 1.0, "strength": 100.0, "C": 1.0},
-        _estimator_factory(LDSU, filter="tikhonov"),
-        features=_ldsu("tikhonov"),
+        {**_GRAPH, "lam": 1.0, "strength": 100.0, "C": 1.0},
+        _kernel_method(LDSU, filter="tikhonov"),
+        _ldsu("tikhonov"),
         one_label=("lam",),
-        shares=_GRAPH,
+        shares=tuple(_GRAPH),
     ),
     Family(
         "LDSU heat",
-        {"gamma_scale": 2.0, "clique_size": 3, "theta": 0.1, "lam": 1.0, "strength": 10.0, "C": 1.0},
-        _estimator_factory(LDSU, filter="heat"),
-        features=_ldsu("heat"),
+        {**_GRAPH, "lam": 1.0, "strength": 10.0, "C": 1.0},
+        _kernel_method(LDSU, filter="heat"),
+        _ldsu("heat"),
         one_label=("lam",),
-        shares=_GRAPH,
+        shares=tuple(_GRAPH),
     ),
-    Family("LDSU auto", {}, _automatic_estimator, scores=_automatic, shares=()),
-    Family("KDA", {"gamma_scale": 2.0, "delta": 0.01, "C": 1.0}, _estimator_factory(KDA), features=_kda),
-    Family(
-        "KPCA",
-        {"gamma_scale": 2.0, "n_components": 1.0, "C": 1.0},
-        _estimator_factory(KPCA),
-        features=_kpca,
-        uses_labels=False,
-    ),
+    Family("LDSU auto", {}, lambda params, kernel: LDSUClassifier(LDSU(kernel=kernel)), shares=()),
+    Family("KDA", {"gamma_scale": 2.0, "delta": 0.01, "C": 1.0}, _kernel_method(KDA), _kda),
+    Family("KPCA", {"gamma_scale": 2.0, "n_components": 1.0, "C": 1.0}, _kernel_method(KPCA), _kpca, uses_labels=False),
     Family(
         "KSDA",
         {"gamma_scale": 2.0, "n_neighbors": 5, "alpha": 0.01, "beta": 0.01, "C": 1.0},
-        _estimator_factory(KSDA),
-        features=_ksda,
+        _kernel_method(KSDA),
+        _ksda,
         shares=("gamma_scale", "n_neighbors"),
     ),
-    Family(
-        "KSELF",
-        {"gamma_scale": 2.0, "beta": 0.1, "n_components": 100, "C": 1.0},
-        _estimator_factory(KSELF),
-        features=_kself,
-    ),
+    Family("KSELF", {"gamma_scale": 2.0, "beta": 0.1, "n_components": 100, "C": 1.0}, _kernel_method(KSELF), _kself),
     Family(
         "KLPP",
         {"gamma_scale": 2.0, "n_neighbors": 5, "ridge": 0.001, "n_components": 50, "C": 1.0},
-        _estimator_factory(KLPP),
-        features=_klpp,
+        _kernel_method(KLPP),
+        _klpp,
         uses_labels=False,
         shares=("gamma_scale", "n_neighbors"),
     ),
     Family(
         "EnFS",
         {"alpha": 1.0, "beta": 1.0, "n_components": 0.5, "max_iter": 300, "tol": 1e-4, "C": 1.0},
-        _enfs_estimator,
-        features=_enfs,
+        lambda params, kernel: make_pipeline(MaximumScaler(), _selector(params)),
+        _enfs,
         shares=(),
     ),
-    Family("SVM-RBF", {"gamma_scale": 2.0, "C": 1.0}, _svm_estimator, features=_plain_kernel, uses_labels=False),
+    Family(
+        "SVM-RBF",
+        {"gamma_scale": 2.0, "C": 1.0},
+        lambda params, kernel: KernelSVC(kernel=kernel, **params),
+        _plain_kernel,
+        uses_labels=False,
+    ),
     Family(
         "LabelSpreading",
         {"n_neighbors": 7, "spread": 0.2},
-        _label_spreading_estimator,
-        scores=_label_spreading,
+        lambda params, kernel: LabelSpreading(
+            kernel="knn", n_neighbors=params["n_neighbors"], alpha=params["spread"], max_iter=200, tol=1e-3
+        ),
         shares=(),
     ),
     Family(
         "SelfTraining",
         {"gamma_scale": 2.0, "svm_C": 10.0, "k_best": 50, "max_iter": 10},
-        _self_training_estimator,
-        scores=_self_training,
+        lambda params, kernel: SelfTraining(**params),
         shares=(),
     ),
     Family(
         "UMAP",
         {"n_neighbors": 15, "dimensions": 10, "metric": "euclidean", "C": 1.0},
         _umap_estimator,
-        features=_umap,
+        _umap,
         shares=(),
     ),
 )

@@ -19,18 +19,8 @@ if TYPE_CHECKING:
 
 STORE = "comparison.sqlite"
 METHODS = (
-    "LDSU auto",
-    "LDSU",
-    "LDSU truncate",
-    "KDA",
-    "KPCA",
-    "KSDA",
-    "KSELF",
-    "KLPP",
-    "EnFS",
-    "SVM-RBF",
-    "LabelSpreading",
-    "SelfTraining",
+    *("LDSU auto", "LDSU", "LDSU truncate", "KDA", "KPCA", "KSDA", "KSELF", "KLPP", "EnFS"),
+    *("SVM-RBF", "LabelSpreading", "SelfTraining"),
 )
 # Parameter grids for cross-validation on the labelled rows, if there are enough of them.
 HONEST: dict[str, dict[str, list[float]]] = {
@@ -48,54 +38,26 @@ MIN_LABELS = 4
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Data and settings of a comparison.
-
-    Attributes
-    ----------
-    title, source : str
-    X : ndarray of shape (n, d)
-    y : ndarray of int, shape (n,)
-        Class numbers, -1 for unlabelled rows.
-    classes : list of str
-    image_shape : tuple of int
-        Empty if rows are not greyscale images.
-    kernel : str
-    labels : tuple of int
-        Labels per class.
-    methods : tuple of str
-    repetitions : int
-    notes : tuple of str
-        What was dropped, and why.
-    """
+    """Data and settings of a comparison."""
 
     title: str
     source: str
-    X: np.ndarray
-    y: np.ndarray
+    X: np.ndarray  # (n, d)
+    y: np.ndarray  # class numbers, -1 for unlabelled rows
     classes: list[str]
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # empty if rows are not greyscale images
     kernel: str
-    labels: tuple[int, ...]
+    labels: tuple[int, ...]  # per class
     methods: tuple[str, ...]
     repetitions: int
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what was dropped, and why
 
 
 def plan_comparison(task: Task, *, repetitions: int, rows: int, seed: int = 0) -> Comparison:
     """Select rows, classes and numbers of labels for a comparison.
 
-    Parameters
-    ----------
-    task : Task
-    repetitions : int
-    rows : int
-        Maximum number of rows: labelled rows balanced over the classes, then unlabelled rows at random.
-    seed : int
-
-    Raises
-    ------
-    ValueError
-        If fewer than two classes have four labels: half of them are held out for testing.
+    Of more than `rows` rows, labelled ones are used first, balanced over the classes, then unlabelled ones at random.
+    Raises a ValueError if fewer than two classes have four labels: half of them are held out for testing.
     """
     codes, classes = encode_labels(task.labels, len(task.labels))
     counts = class_counts(codes)
@@ -175,41 +137,27 @@ def write_comparison(plan: Comparison, folder: Path) -> Path:
 
 
 def _experiment_text(plan: Comparison) -> str:
-    def quoted(value: Any) -> str:
-        """JSON strings, numbers and lists of them are valid TOML."""
-        return json.dumps(value, ensure_ascii=False)
-
-    lines = [
-        f"title = {quoted(f'Methods on {plan.source}')}",
-        f"description = {quoted(_description(plan))}",
-        "",
-        "[protocol]",
-        f"repetitions = {plan.repetitions}",
-        "seed = 0",
-        "test_fraction = 0.5",
-        f"labels = {quoted(list(plan.labels))}",
-        "C = [0.01, 1.0, 100.0]",
-        "folds = 3",
-        "",
-        "[[data]]",
-        'file = "data.npz"',
-        f"name = {quoted(plan.title)}",
-        f"title = {quoted(plan.title)}",
-        f"kernel = {quoted(plan.kernel)}",
-    ]
-    for name in plan.methods:
-        lines += ["", "[[method]]", f"name = {quoted(name)}"]
-        if name in HONEST:
-            values = [f"{parameter} = {quoted(choices)}" for parameter, choices in HONEST[name].items()]
-            lines += ["[method.honest]", *values]
-    return "\n".join(lines) + "\n"
-
-
-def _description(plan: Comparison) -> str:
     labelled = int((plan.y >= 0).sum())
-    return (
+    description = (
         f"{len(plan.y):,} rows of {plan.source}, {labelled:,} of them labelled. Half of the labelled rows are held "
         f"out for testing, {plan.repetitions} times; of the other half the methods see a few labels per class, and "
         "the rest and all rows without a label as unlabelled. Scales, categories and words of the columns were "
         "learned from all rows, which takes no label. LDSU auto is what `ldsu fit` fits, and has nothing to tune."
     )
+    protocol = {"repetitions": plan.repetitions, "seed": 0, "test_fraction": 0.5, "labels": list(plan.labels)}
+    data = {"file": "data.npz", "name": plan.title, "title": plan.title, "kernel": plan.kernel}
+    tables: list[tuple[str, dict[str, Any]]] = [
+        ("", {"title": f"Methods on {plan.source}", "description": description}),
+        ("\n[protocol]", {**protocol, "C": [0.01, 1.0, 100.0], "folds": 3}),
+        ("\n[[data]]", data),
+    ]
+    for name in plan.methods:
+        tables.append(("\n[[method]]", {"name": name}))
+        if name in HONEST:
+            tables.append(("[method.honest]", HONEST[name]))
+    lines = []
+    for head, values in tables:
+        # JSON strings, numbers and lists of them are valid TOML.
+        lines += [head] if head else []
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"

@@ -21,15 +21,8 @@ class PaperScore(NamedTuple):
 
 @cache
 def table1() -> dict[tuple[str, int, str], PaperScore]:
-    """The paper's Table 1.
+    """The paper's Table 1, by data set, labels per class and method.
 
-    Returns
-    -------
-    scores : dict of (data set, labels per class, method) to PaperScore
-
-    Examples
-    --------
-    >>> from ldsu.bench.paper import table1
     >>> table1()["umist", 3, "LDSU"]
     PaperScore(mean=0.889, std=0.001)
     """
@@ -43,17 +36,7 @@ def table1() -> dict[tuple[str, int, str], PaperScore]:
 
 
 def paper_score(data: str | None, labels: int, family: str) -> PaperScore | None:
-    """The paper's score of a method (its LDSU for any filter of LDSU), or None if it has none.
-
-    Parameters
-    ----------
-    data : str or None
-        Name of the data set in the paper's table.
-    labels : int
-        Labelled points per class.
-    family : str
-        Name of the method in this package; "LDSU truncate" and other filters are "LDSU" in the paper.
-    """
+    """The paper's score of a family (its LDSU for any filter of LDSU) on its data set `data`; None if it has none."""
     return None if data is None else table1().get((data, labels, "LDSU" if is_ldsu(family) else family))
 
 

@@ -8,36 +8,23 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from ldsu.bench.sources import load_data
-from ldsu.bench.spec import DataSpec, Experiment
-from ldsu.datasets import Dataset, bag_of_words
+from ldsu.bench.spec import Experiment
+from ldsu.datasets import bag_of_words
 from ldsu.model_selection import FewLabelKFold
 
 
 @dataclass(frozen=True)
 class Split:
-    """One repetition: the training half, the test half, and the order in which training points are labelled.
+    """One repetition: the training half, the test half, and the order in which training points are labelled."""
 
-    Attributes
-    ----------
-    X_train, X_test : ndarrays of shape (n, d), (q, d)
-    y_train, y_test : ndarrays of int
-        Class numbers, -1 for unlabelled training rows. Methods see the training labels only through `few_labels`.
-    order : ndarray of shape (n,)
-        Rank of a training row within its class: with m labels per class, rows with rank below m are labelled.
-    classes : tuple of str
-    image_shape : tuple of int or None
-    seed : int
-        Random seed of this repetition.
-    """
-
-    X_train: np.ndarray
-    X_test: np.ndarray
-    y_train: np.ndarray
+    X_train: np.ndarray  # (n, d)
+    X_test: np.ndarray  # (q, d)
+    y_train: np.ndarray  # class numbers, -1 for unlabelled rows; methods see them only through `few_labels`
     y_test: np.ndarray
-    order: np.ndarray
+    order: np.ndarray  # rank of a training row in its class: with m labels per class, rows of rank below m have one
     classes: tuple[str, ...]
     image_shape: tuple[int, int] | None
-    seed: int
+    seed: int  # of this repetition
 
 
 def load_split(experiment: Experiment, key: str, split: int) -> Split:
@@ -45,7 +32,10 @@ def load_split(experiment: Experiment, key: str, split: int) -> Split:
     spec = experiment.data_spec(key)
     dataset = load_data(spec)
     seed = experiment.seed + split
-    rows = _subset(dataset, spec, experiment.seed)
+    rows = np.arange(dataset.y.shape[0])
+    if spec.rows is not None and spec.rows < rows.size:
+        chosen = train_test_split(rows, train_size=spec.rows, stratify=dataset.y, random_state=experiment.seed)
+        rows = np.sort(chosen[0])
     labelled = rows[dataset.y[rows] >= 0]
     try:
         train, test = train_test_split(
@@ -101,11 +91,3 @@ def folds(y: np.ndarray, labels: int, max_folds: int, seed: int) -> list[tuple[n
         partial[held_out] = -1
         result.append((partial, held_out))
     return result
-
-
-def _subset(dataset: Dataset, spec: DataSpec, seed: int) -> np.ndarray:
-    n = dataset.y.shape[0]
-    if spec.rows is None or spec.rows >= n:
-        return np.arange(n)
-    kept, _ = train_test_split(np.arange(n), train_size=spec.rows, stratify=dataset.y, random_state=seed)
-    return np.sort(kept)

@@ -12,33 +12,31 @@ import dataclasses
 import os
 import queue
 import re
-import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ldsu._utils.memory import available_memory
 from ldsu.bench.display import Display, make_display
-from ldsu.bench.forecast import Progress, TaskProgress
-from ldsu.bench.remote import ClusterWorker, connect_to, count_slots
+from ldsu.bench.progress import Progress, TaskProgress
 from ldsu.bench.spec import Experiment
-from ldsu.bench.status import Grid, survey, task_fingerprint
-from ldsu.bench.store import Claim, Count, Store, StoreError
-from ldsu.bench.tasks import Row, Summary, Task
-from ldsu.bench.worker import LocalWorker, TaskFailed, WorkerDied, describe_error, measure_cost, run_task
+from ldsu.bench.status import CellGrid, survey
+from ldsu.bench.store import Claim, Store, StoreError
+from ldsu.bench.tasks import Row, Task
+from ldsu.bench.worker import ClusterWorker, LocalWorker, TaskFailed, WorkerDied, measure_cost, run_task
 
 ENGINE = "ldsu.bench.engine"
 # How often a run tries a task that kills its worker.
 ATTEMPTS = 3
 HEARTBEAT_SECONDS = 2.0
-# How long idle workers wait before the run looks for tasks again.
+# How long idle workers wait before the run looks for tasks again, and how long it waits for a message.
 PAUSE_SECONDS = 0.5
+POLL_SECONDS = 0.2
 WAITING = "waiting for other workers"
 # Claimed by the run that measures costs: one at a time, or they would disturb each other.
 COSTS = Task("(costs)", -1)
@@ -58,8 +56,8 @@ def run(
     dask: str | None = None,
     engine: str = ENGINE,
     command: Sequence[str] | None = None,
-) -> Summary:
-    """Compute the cells of an experiment that are missing in the store.
+) -> Progress:
+    """Compute the cells of an experiment that are missing in the store, and return the outcome.
 
     Parameters
     ----------
@@ -92,19 +90,31 @@ def run(
     for name, value in {"jobs": jobs, "threads": threads}.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, but it is {value}.")
-    part, tasks = select(experiment, only, import_module(engine).split_tasks(experiment))
+    part, tasks = select(experiment, only)
     display = make_display(quiet=quiet, json=json)
-    with Store(store_path) as store, _interrupt_on_sigterm():
+    with Store(store_path) as store, _connected_to(dask) as client:
+        if client is not None and jobs is None:
+            from ldsu.dask.cluster import Cluster
+
+            jobs = Cluster(client).threads()
         options = {} if device is None else {"device": device}
-        with connect_to(dask) as client:
-            if client is not None and jobs is None:
-                jobs = count_slots(client)
-            session = _Session(experiment, part, tasks, store, engine, options, display, client)
-            return session.run(jobs, threads, retry, plain_command(command or sys.argv, only))
+        session = _Session(experiment, part, tasks, store, engine, options, display, client)
+        return session.run(jobs, threads, retry, plain_command(command or sys.argv, only))
 
 
-def select(experiment: Experiment, only: Sequence[str], tasks: Sequence[Task]) -> tuple[Experiment, list[Task]]:
+def _connected_to(address: str | None) -> AbstractContextManager[Any]:
+    """The client of the cluster at an address; of None without an address."""
+    if address is None:
+        return nullcontext()
+    from ldsu.dask.cluster import connect
+
+    client: AbstractContextManager[Any] = connect(address)
+    return client
+
+
+def select(experiment: Experiment, only: Sequence[str]) -> tuple[Experiment, list[Task]]:
     """The part of an experiment selected by keys of data sets, splits (``usps:0``) and methods, and its tasks."""
+    tasks = experiment.tasks
     data = {key for key in only if any(key == spec.key for spec in experiment.data)}
     splits = {key for key in only if any(key == f"{task.data}:{task.split}" for task in tasks)}
     methods = {key for key in only if any(key == spec.key for spec in experiment.methods)}
@@ -120,7 +130,7 @@ def select(experiment: Experiment, only: Sequence[str], tasks: Sequence[Task]) -
     if methods:
         chosen = tuple(spec for spec in experiment.methods if spec.key in methods)
         experiment = dataclasses.replace(experiment, methods=chosen)
-    return experiment, list(tasks)
+    return experiment, tasks
 
 
 def default_store(experiment_name: str) -> Path:
@@ -160,13 +170,6 @@ def cores() -> int:
     return int(joblib.cpu_count())
 
 
-@dataclasses.dataclass(frozen=True)
-class _End:
-    """The end of a task on a worker, in place of a message."""
-
-    error: Exception | None
-
-
 class _Session:
     """One run on one store."""
 
@@ -183,16 +186,11 @@ class _Session:
     ) -> None:
         self.whole, self.part, self.store, self.options, self.display = whole, part, store, options, display
         self.engine_name, self.engine, self.client = engine, import_module(engine), client
-        weight = {task: float(self.engine.cost_weight(part, task)) for task in tasks}
+        self.weight = {task: float(self.engine.cost_weight(part, task)) for task in tasks}
         # Longest first: a long task started last would leave the other workers idle.
-        self.tasks = sorted(tasks, key=lambda task: -weight[task])
-        self.weight = weight
-        self.total = {task: int(self.engine.count_cells(part, task)) for task in tasks}
-        self.fingerprints = {task: task_fingerprint(part, task) for task in tasks}
+        self.tasks = sorted(tasks, key=lambda task: -self.weight[task])
         self.methods = [spec.key for spec in part.methods]
-        self.grid = Grid(part, self.engine)
-        # For tasks of other runs: required cells minus all rows of the task.
-        self.watched: dict[Task, int] = {}
+        self.grid = CellGrid(part, self.engine)
         # By number: workers, the tasks they compute and when they started, and messages of all of them.
         self.workers: dict[int, LocalWorker | ClusterWorker] = {}
         self.running: dict[int, tuple[Task, float]] = {}
@@ -204,25 +202,22 @@ class _Session:
         self.next_heartbeat = 0.0
         self.waiting_reported = False
 
-    def run(self, jobs: int | None, threads: int | None, retry: bool, command: str) -> Summary:
+    def run(self, jobs: int | None, threads: int | None, retry: bool, command: str) -> Progress:
         store, whole = self.store, self.whole
         text = whole.path.read_text(encoding="utf-8") if whole.path.exists() else ""
         store.bind(whole.name, text, protocol(whole))
         kept = store.delete_errors(self.tasks, self.methods) if retry else []
-        state, failed = self.load_progress()
-        left = sum(not task.finished for task in state.values())
-        jobs = min(jobs or cores(), max(1, left))
+        self.progress = progress = self.load_progress()
+        left = sum(not task.finished for task in progress.tasks.values())
+        jobs = progress.jobs = min(jobs or cores(), max(1, left))
         threads = threads or max(1, cores() // jobs)
         store.clear_stale()
         self.run_id = store.begin_run(command, jobs, threads)
-        self.progress = progress = Progress(state, jobs, failed_cells=failed)
-        interrupted = lost = False
         try:
             self.display.start(whole, store.path, self.run_id, progress, threads)
             if kept:
                 self.display.note(
-                    f"Another run is computing {', '.join(f'{task.data}, split {task.split}' for task in kept)}: "
-                    "cells with an error are not retried there."
+                    f"Another run is computing {', '.join(map(str, kept))}: cells with an error are not retried there."
                 )
             if left:
                 self.compute(jobs, threads)
@@ -230,7 +225,7 @@ class _Session:
                 self.stop_workers()
                 self.measure_costs(threads=cores())
         except KeyboardInterrupt:
-            interrupted = True
+            progress.interrupted = True
         except StoreError as error:
             self.error(str(error))
         finally:
@@ -244,67 +239,35 @@ class _Session:
                 try:
                     store.check_not_replaced()
                 except StoreError as error:
-                    lost = True
+                    progress.lost = True
                     self.error(str(error))
             finally:
-                summary = self.summary(interrupted, lost)
-                self.display.end(progress, summary, store.path)
-        return summary
+                self.display.end(progress, store.path)
+        return progress
 
-    def load_progress(self) -> tuple[dict[Task, TaskProgress], int]:
-        """Progress of the tasks from the store, and the number of their cells that hold an error."""
-        found, finished = survey(self.store, self.whole, self.engine, self.part), self.store.finished()
-        state = {}
+    # Progress
+
+    def load_progress(self) -> Progress:
+        """Progress of the tasks from the store."""
+        is_whole = self.part is self.whole
+        found = survey(self.store, self.grid if is_whole else CellGrid(self.whole, self.engine))
+        progress = Progress({}, jobs=1)
         for task in self.tasks:
-            done, total = found[task].done, self.total[task]
-            if done == total and self.fingerprints[task] not in finished.get(task, ()):
-                self.store.finish(task, self.fingerprints[task])
-            state[task] = TaskProgress(total, self.weight[task], done, finished=done == total)
-        return state, sum(found[task].failed for task in self.tasks)
-
-    def count(self, task: Task) -> Count:
-        """Required cells of a task in the store."""
-        return Count(*(counter.total() for counter in self.grid.count_cells(self.store, task)))
-
-    def refresh(self, others: Sequence[Task]) -> None:
-        """Read the progress of tasks of other runs from the store."""
-        finished = self.store.finished()
-        for task in self.tasks:
-            known = self.progress.tasks[task]
-            if self.fingerprints[task] in finished.get(task, ()):
-                known.finished = True
-                self.watched.pop(task, None)
-            elif task in others:
-                # Counted by key once, then by the number of rows: fast, and need not be exact.
-                rows = self.store.count(task).done
-                if task not in self.watched:
-                    self.watched[task] = self.count(task).done - rows
-                known.present = self.watched[task] + rows
-            elif self.watched.pop(task, None) is not None:
-                known.present = self.count(task).done
+            total, count = len(self.grid.keys(task)), found[task] if is_whole else self.grid.count(self.store, task)
+            known = TaskProgress(total, self.weight[task], count.done, finished=count.done == total)
+            known.surplus = 0 if known.finished else self.store.count(task).done - count.done
+            progress.tasks[task] = known
+            progress.failed += count.failed
+        return progress
 
     def recount(self) -> None:
         """Count the cells in the store by key at the end."""
-        self.refresh(())
-        failed = 0
+        self.progress.failed = 0
         for task, known in self.progress.tasks.items():
             if not known.finished or self.store.count(task).failed:
-                count = self.count(task)
+                count = self.grid.count(self.store, task)
                 known.present = count.done
-                failed += count.failed
-        self.progress.failed_cells = failed
-
-    def summary(self, interrupted: bool, lost: bool) -> Summary:
-        return Summary(
-            done=0 if lost else self.progress.done,
-            total=self.progress.total,
-            computed=self.progress.computed,
-            failed=self.progress.failed_cells,
-            errors=tuple(self.progress.errors),
-            seconds=self.progress.elapsed,
-            interrupted=interrupted,
-            lost=lost,
-        )
+                self.progress.failed += count.failed
 
     # Workers
 
@@ -333,20 +296,16 @@ class _Session:
                         self.progress.doing[slot] = message
                     case list() | tuple():  # Dask sends a list as a tuple
                         self.add_rows(self.running[slot][0], message)
-                    case _End(error):
+                    case _:
                         next_look = 0.0
-                        if not self.end_task(slot, error):
+                        if not self.end_task(slot, message):
                             slots.remove(slot)
 
     def tasks_left(self) -> list[Task]:
         """Tasks not finished, abandoned or running in this run; tasks that killed a worker come last."""
-        finished, running = self.store.finished(), {task for task, _ in self.running.values()}
-        left = [
-            task
-            for task in self.tasks
-            if self.fingerprints[task] not in finished.get(task, ()) and task not in self.abandoned | running
-        ]
-        return sorted(left, key=lambda task: task in self.crashed)
+        excluded = self.abandoned | {task for task, _ in self.running.values()}
+        left = [task for task, known in self.progress.tasks.items() if not known.finished and task not in excluded]
+        return sorted(left, key=self.crashed.__contains__)
 
     def claim(self, task: Task) -> bool:
         """Claim a task that no other run computes and that fits in memory."""
@@ -361,41 +320,43 @@ class _Session:
         except MemoryError as error:
             self.abandon(task, str(error))
             return False
-        # Its last owner may have finished it in the meantime.
-        if self.fingerprints[task] not in self.store.finished().get(task, ()):
+        known = self.progress.tasks[task]
+        known.present = self.grid.count(self.store, task).done
+        if known.present < known.total:
             return True
+        known.finished = True  # by its last owner, in the meantime
         self.store.release(task)
         return False
 
     def start_task(self, slot: int, task: Task, threads: int) -> None:
-        done = self.store.done_keys(task)
-        self.progress.tasks[task].present = self.grid.count_present(task, done)
         if slot not in self.workers:
             self.workers[slot] = LocalWorker(threads) if self.client is None else ClusterWorker(self.client)
-        arguments = (self.engine_name, self.part, task, done, self.options)
+        arguments = (self.engine_name, self.part, task, self.store.done_keys(task), self.options)
         self.start(slot, task, "starting", run_task, *arguments)
 
     def start(self, slot: int, task: Task, doing: str, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function in a worker; its messages are put in the queue."""
+        """Call a function in a worker; its messages are put in the queue, at the end None or the exception."""
         self.progress.doing[slot] = doing
         messages = self.workers[slot].compute(function, *arguments)
         self.running[slot] = task, time.perf_counter()
 
         def read() -> None:
-            error = None
+            end = None
             try:
                 for message in messages:
                     self.messages.put((slot, message))
-            except Exception as caught:
-                error = caught
-            self.messages.put((slot, _End(error)))
+            except (TaskFailed, WorkerDied) as error:
+                end = error
+            except Exception as error:
+                end = TaskFailed.of(error)
+            self.messages.put((slot, end))
 
         threading.Thread(target=read, name=f"ldsu worker {slot}", daemon=True).start()
 
     def receive(self) -> Iterator[tuple[int, Any]]:
         """Yield at most one message of the workers; sends heartbeats and updates the display."""
         with suppress(queue.Empty):
-            yield self.messages.get(timeout=0.2)
+            yield self.messages.get(timeout=POLL_SECONDS)
         if time.monotonic() >= self.next_heartbeat:
             self.send_heartbeats()
             self.next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
@@ -405,41 +366,38 @@ class _Session:
         written, known = self.store.add(rows, self.run_id), self.progress.tasks[task]
         known.computed += written
         known.present += written
-        self.progress.failed_cells += sum(row.error is not None for row in rows)
+        self.progress.failed += sum(row.error is not None for row in rows)
 
-    def end_task(self, slot: int, error: Exception | None) -> bool:
+    def end_task(self, slot: int, error: TaskFailed | WorkerDied | None) -> bool:
         """Record how a task ended; returns whether its worker can be used again or replaced."""
         task, started = self.running.pop(slot)
         self.progress.doing.pop(slot)
-        goes_on = True
+        known, goes_on = self.progress.tasks[task], True
         if isinstance(error, WorkerDied):
             self.workers.pop(slot).stop()
-            goes_on = self.record_exit(task if error.in_task else None, error.how, error.stderr)
-        elif isinstance(error, TaskFailed):
-            self.abandon(task, error.message, error.traceback)
+            goes_on = self.record_exit(task, error)
         elif error is not None:
-            self.abandon(task, describe_error(error), "".join(traceback.format_exception(error)))
-        elif (present := self.grid.count_present(task, self.store.done_keys(task))) < self.total[task]:
-            self.abandon(task, f"The task ended with {present} of {self.total[task]} cells.")
+            self.abandon(task, error.message, error.traceback)
+        elif (present := self.grid.count(self.store, task).done) < known.total:
+            self.abandon(task, f"The task ended with {present} of {known.total} cells.")
         else:
-            self.store.finish(task, self.fingerprints[task])
-            self.progress.tasks[task].finished = True
-            self.display.task_done(task, self.progress.tasks[task], time.perf_counter() - started)
+            known.finished = True
+            self.display.task_done(task, known, time.perf_counter() - started)
         self.store.release(task)  # after a failure is recorded: then another run may claim the task
         return goes_on
 
-    def record_exit(self, task: Task | None, how: str, stderr: str) -> bool:
+    def record_exit(self, task: Task, error: WorkerDied) -> bool:
         """Record that a worker died during or before a task; returns whether to start a replacement."""
-        if task is None:
+        if not error.in_task:
             self.failed_starts += 1
             if self.failed_starts >= ATTEMPTS:
-                self.error(f"A worker {how}, as others did before. {_last_line(stderr)}".strip())
+                self.error(f"A worker {error.how}, as others did before. {error.last_line}".strip())
                 return False
-            self.display.note(f"A worker {how}. A new one is started.")
+            self.display.note(f"A worker {error.how}. A new one is started.")
             return True
         self.crashed.add(task)
-        message = f"The worker of {task.data}, split {task.split} {how}."
-        times = self.store.add_failure(task, self.run_id, f"{message}\n{stderr}".strip(), final=False)
+        message = f"The worker of {task} {error.how}."
+        times = self.store.add_failure(task, self.run_id, f"{message}\n{error.stderr}".strip(), final=False)
         if times >= ATTEMPTS:
             self.abandoned.add(task)
             self.store.add_failure(task, self.run_id, f"Abandoned after {times} attempts.", final=True)
@@ -452,7 +410,7 @@ class _Session:
         """Record the failure of a task, which this run does not retry."""
         self.abandoned.add(task)
         self.store.add_failure(task, self.run_id, details or error, final=True)
-        self.error(f"{task.data}, split {task.split}: {error}", task)
+        self.error(f"{task}: {error}", task)
 
     def error(self, message: str, task: Task | None = None) -> None:
         # Report an error that several workers share only once.
@@ -470,8 +428,10 @@ class _Session:
         doing = self.progress.doing
         self.store.heartbeat({task: doing[slot] for slot, (task, _) in self.running.items()})
         others = self.other_claims()
-        if others or self.progress.other_tasks:
-            self.refresh([claim.task for claim in others])
+        for task in {claim.task for claim in others} & self.progress.tasks.keys():
+            # By the number of rows, not by key: fast, and need not be exact.
+            known = self.progress.tasks[task]
+            known.present = self.store.count(task).done - known.surplus
         self.progress.other_tasks = len(others)
         if others and not self.waiting_reported and doing and all(what == WAITING for what in doing.values()):
             self.waiting_reported = True
@@ -483,8 +443,6 @@ class _Session:
         """Live claims of other runs."""
         return [claim for claim in self.store.live_claims() if not (claim.is_local and claim.owner.pid == os.getpid())]
 
-    # Costs
-
     def measure_costs(self, threads: int) -> None:
         """Measure each stand-alone fit in a separate process, one at a time and while no other run is active."""
         if not hasattr(self.engine, "cost_tasks"):
@@ -495,62 +453,29 @@ class _Session:
         waiting = False
         while True:
             known = {(cost["data"], cost["method"], cost["labels"]) for cost in self.store.costs()}
-            left = [item for item in items if item not in known and item not in tried]
+            left = [item for item in items if item not in known | tried]
             if not left:
                 return
             if self.other_claims() or not self.store.claim(COSTS):
                 if not waiting:
                     self.display.note("Costs of single fits are measured as soon as no other run is active.")
                 waiting = True
-                self.send_heartbeats()
-                self.display.update(self.progress)
-                time.sleep(PAUSE_SECONDS)
+                list(self.receive())
                 continue
             try:
                 tried.add(left[0])
-                number = f"{len(items) - len(left) + 1} of {len(items)}"
-                self.measure_cost(left[0], f"costs: {left[0][1]} on {left[0][0]} ({number})", threads)
+                data, method, labels = left[0]
+                what = f"costs: {method} on {data} ({len(items) - len(left) + 1} of {len(items)})"
+                self.workers[0] = LocalWorker(threads)
+                self.start(0, COSTS, what, measure_cost, self.engine_name, self.part, left[0])
+                while self.running:
+                    for slot, message in self.receive():
+                        if isinstance(message, dict):
+                            self.store.add_cost(data, method, labels, message, self.run_id)
+                            continue
+                        del self.running[slot], self.progress.doing[slot]
+                        if message is not None:
+                            self.error(f"Costs of {method} on {data}: {message}")
+                self.stop_workers()
             finally:
                 self.store.release(COSTS)
-
-    def measure_cost(self, item: Any, what: str, threads: int) -> None:
-        self.workers[0] = LocalWorker(threads)
-        failed = f"Costs of {item[1]} on {item[0]}"
-        self.start(0, COSTS, what, measure_cost, self.engine_name, self.part, item)
-        while self.running:
-            for slot, message in self.receive():
-                match message:
-                    case dict():
-                        data, method, labels = item
-                        self.store.add_cost(data, method, labels, message, self.run_id)
-                    case _End(error):
-                        del self.running[slot], self.progress.doing[slot]
-                        if isinstance(error, WorkerDied):
-                            self.error(f"{failed}: the worker {error.how}. {_last_line(error.stderr)}".strip())
-                        elif isinstance(error, TaskFailed):
-                            self.error(f"{failed}: {error.message}")
-                        elif error is not None:
-                            raise error
-        self.stop_workers()
-
-
-def _last_line(stderr: str) -> str:
-    """The last line of a worker's standard error: the error after a traceback."""
-    return (stderr.splitlines() or [""])[-1]
-
-
-@contextmanager
-def _interrupt_on_sigterm() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -42,36 +42,19 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """All settings of one method on one data set at one number of labels.
-
-    Attributes
-    ----------
-    data, labels, method : str, int, str
-    settings : tuple of Setting
-    splits : tuple of int
-    present : ndarray of bool, shape (settings, splits)
-        Whether a test row exists, failed or not.
-    map, accuracy : ndarrays of shape (settings, splits)
-        Scores on the test half; NaN if the row is missing or failed.
-    cv_map : ndarray of shape (settings, splits)
-        Mean over the cross-validation folds; NaN if a fold is missing or failed.
-    failures : int
-        Rows with an error.
-    seconds : dict of str to float
-        Mean seconds of each stage over the successful rows.
-    """
+    """All settings of one method on one data set at one number of labels; arrays have shape (settings, splits)."""
 
     data: str
     labels: int
     method: str
     settings: tuple[Setting, ...]
     splits: tuple[int, ...]
-    present: np.ndarray
-    map: np.ndarray
+    present: np.ndarray  # whether a test row exists, failed or not
+    map: np.ndarray  # on the test half; NaN if the row is missing or failed
     accuracy: np.ndarray
-    cv_map: np.ndarray
-    failures: int
-    seconds: dict[str, float]
+    cv_map: np.ndarray  # mean over the cross-validation folds; NaN if a fold is missing or failed
+    failures: int  # rows with an error
+    seconds: dict[str, float]  # mean of each stage over the successful rows
 
     @cached_property
     def complete_splits(self) -> np.ndarray:
@@ -94,32 +77,18 @@ class Group:
 
 @dataclass(frozen=True)
 class Choice:
-    """Result of a selection for one method: scores and chosen setting of each split.
-
-    Attributes
-    ----------
-    data, labels, method : str, int, str
-    selection : {"oracle", "honest"}
-    splits : tuple of int
-        Splits with a score.
-    map, accuracy : tuples of float, one per split
-    settings : tuple of Setting, one per split
-    how : tuple of str, one per split
-        What the setting was selected on: "test", "cross-validation" or "default".
-    missing : tuple of int
-        Splits whose chosen setting has no score: not run yet, or failed.
-    """
+    """Result of a selection for one method: scores and chosen setting of each split."""
 
     data: str
     labels: int
     method: str
-    selection: str
-    splits: tuple[int, ...]
+    selection: str  # "oracle" or "honest"
+    splits: tuple[int, ...]  # with a score
     map: tuple[float, ...]
     accuracy: tuple[float, ...]
     settings: tuple[Setting, ...]
-    how: tuple[str, ...]
-    missing: tuple[int, ...] = ()
+    how: tuple[str, ...]  # what each setting was selected on: "test", "cross-validation" or "default"
+    missing: tuple[int, ...] = ()  # splits whose chosen setting has no score: not run yet, or failed
 
     def mean(self, metric: str = "map") -> float:
         """Mean over the splits."""
@@ -142,17 +111,7 @@ class SweepPoint(NamedTuple):
 
 
 def group_rows(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
-    """Sort rows into groups by (data, labels, method).
-
-    Parameters
-    ----------
-    rows : iterable of mappings
-        Rows of the `cells` table; read once, so a generator is allowed.
-
-    Returns
-    -------
-    groups : dict of (data, labels, method) to Group
-    """
+    """Sort rows of the `cells` table into groups by (data, labels, method)."""
     found: dict[GroupKey, tuple[dict[Setting, int], list[tuple[float, ...]]]] = {}
     for row in rows:
         codes, lines = found.setdefault((row["data"], row["labels"], row["method"]), ({}, []))
@@ -168,11 +127,17 @@ def _group(key: GroupKey, settings: tuple[Setting, ...], lines: np.ndarray) -> G
     setting, split, fold = lines[:, :3].astype(int).T
     score, accuracy = lines[:, 3:5].T
     splits, column = np.unique(split, return_inverse=True)
-    test = fold < 0
-    present = np.zeros((len(settings), splits.size), dtype=bool)
-    present[setting[test], column[test]] = True
-    tables = np.full((2, *present.shape), np.nan)
-    tables[:, setting[test], column[test]] = score[test], accuracy[test]
+    shape = len(settings), splits.size
+    test, folded = ((setting[rows], column[rows]) for rows in (fold < 0, fold >= 0))
+    present = np.zeros(shape, dtype=bool)
+    present[test] = True
+    tables = np.full((2, *shape), np.nan)
+    tables[:, *test] = score[fold < 0], accuracy[fold < 0]
+    # A setting with fewer folds than its split, or a failed one, has no mean.
+    count, total = np.zeros(shape), np.zeros(shape)
+    np.add.at(count, folded, 1)
+    np.add.at(total, folded, score[fold >= 0])
+    folds = count.max(axis=0, initial=0)
     scored = np.isfinite(score)
     seconds = lines[scored, 5:].mean(axis=0) if scored.any() else np.full(len(STAGES), np.nan)
     return Group(
@@ -182,35 +147,14 @@ def _group(key: GroupKey, settings: tuple[Setting, ...], lines: np.ndarray) -> G
         present=present,
         map=tables[0],
         accuracy=tables[1],
-        cv_map=_fold_means(present.shape, setting[~test], column[~test], score[~test]),
+        cv_map=np.where((count == folds) & (folds > 0), total, np.nan) / np.maximum(folds, 1),
         failures=int((~scored).sum()),
         seconds=dict(zip(STAGES, seconds.tolist(), strict=True)),
     )
 
 
-def _fold_means(shape: tuple[int, int], setting: np.ndarray, column: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Mean over folds (settings, splits); NaN if a setting has fewer folds than its split or one failed."""
-    count, total = np.zeros(shape), np.zeros(shape)
-    np.add.at(count, (setting, column), 1)
-    np.add.at(total, (setting, column), score)
-    folds = count.max(axis=0, initial=0)
-    return np.where((count == folds) & (folds > 0), total, np.nan) / np.maximum(folds, 1)
-
-
 def oracle(group: Group, default: Mapping[str, Any]) -> Choice | None:
-    """The setting with the best mean test MAP: an upper bound, since it uses the test half.
-
-    Parameters
-    ----------
-    group : Group
-    default : mapping
-        The method's default parameters, including C; ties are resolved by distance to it.
-
-    Returns
-    -------
-    choice : Choice or None
-        None if no setting has a score on every whole split.
-    """
+    """The setting with the best mean test MAP over the whole splits: an upper bound, since it uses the test half."""
     best = _best(group, group.means, default)
     return None if best is None else _choice(group, "oracle", dict.fromkeys(group.complete_splits, (best, "test")))
 
@@ -219,21 +163,10 @@ def honest(group: Group, default: Mapping[str, Any]) -> Choice | None:
     """Split by split, the setting with the best mean cross-validation MAP; without folds, the default.
 
     Test scores are not used in the selection.
-
-    Parameters
-    ----------
-    group : Group
-    default : mapping
-        The method's default parameters, including C. Ties are resolved by distance to it in steps of the grid, then by
-        smaller C, then by the text of the parameters.
-
-    Returns
-    -------
-    choice : Choice or None
-        None if no split has a score with its selected setting.
     """
     chosen = {}
-    fallback = _default_setting(group, default)
+    defaults = [row for row, setting in enumerate(group.settings) if _agrees(setting.values, default)]
+    fallback = min(defaults, key=lambda row: (group.settings[row].C, group.settings[row].params), default=None)
     for column in range(len(group.splits)):
         best = _best(group, group.cv_map[:, column], default)
         if best is not None:
@@ -264,17 +197,17 @@ def _choice(group: Group, selection: str, chosen: Mapping[int, tuple[int, str]])
 
 
 def _best(group: Group, scores: np.ndarray, default: Mapping[str, Any]) -> int | None:
-    """Row of the best score, ties broken; None if there is no score."""
+    """Row of the best score; None if there is no score.
+
+    Ties are resolved by distance to the default in steps of the grid, then by smaller C, then by the text.
+    """
     if not np.any(np.isfinite(scores)):
         return None
     # Ignore rounding differences of sums in another order.
     scores = np.round(scores, 12)
     tied = np.flatnonzero(scores == np.nanmax(scores)).tolist()
-    return tied[0] if len(tied) == 1 else min(tied, key=_closeness(group, default))
-
-
-def _closeness(group: Group, default: Mapping[str, Any]) -> Callable[[int], tuple[int, float, str]]:
-    """A sort key for rows: distance to the default in steps of the grid, then C, then the text of the parameters."""
+    if len(tied) == 1:
+        return tied[0]
     grids = {name: group.values(name) for name in default}
 
     def steps(name: str, value: Any) -> int:
@@ -284,18 +217,12 @@ def _closeness(group: Group, default: Mapping[str, Any]) -> Callable[[int], tupl
         low, high = min(value, expected), max(value, expected)
         return sum(low <= other <= high for other in grids[name] if _is_number(other) and other != value)
 
-    def key(row: int) -> tuple[int, float, str]:
+    def rank(row: int) -> tuple[int, float, str]:
         setting = group.settings[row]
         values = setting.values
         return sum(steps(name, values[name]) for name in default if name in values), setting.C, setting.params
 
-    return key
-
-
-def _default_setting(group: Group, default: Mapping[str, Any]) -> int | None:
-    """Row of the default setting; None if it was not run."""
-    matches = [row for row, setting in enumerate(group.settings) if _agrees(setting.values, default)]
-    return min(matches, key=lambda row: (group.settings[row].C, group.settings[row].params), default=None)
+    return min(tied, key=rank)
 
 
 def _agrees(values: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
@@ -313,41 +240,13 @@ def _value_order(value: Any) -> tuple[int, float, str]:
 
 
 def sweep(group: Group, parameter: str, default: Mapping[str, Any]) -> list[SweepPoint]:
-    """How the mean test MAP varies with one parameter.
-
-    Parameters
-    ----------
-    group : Group
-    parameter : str
-        Its name, or "C".
-    default : mapping
-        The method's default parameters, including C.
-
-    Returns
-    -------
-    points : list of SweepPoint
-        For each value the best mean over all other parameters, and the mean with the others at their defaults; NaN
-        if there is none.
-    """
+    """How the mean test MAP varies with one parameter or C; NaN if there is none."""
     best, at_default = _best_by(group, (parameter,)), _best_by(group, (parameter,), default)
     return [SweepPoint(value, *best[value,], *at_default[value,]) for value in group.values(parameter)]
 
 
 def sweep_pair(group: Group, first: str, second: str) -> tuple[list[Any], list[Any], np.ndarray]:
-    """Best mean test MAP over all other parameters, for each pair of values of two.
-
-    Parameters
-    ----------
-    group : Group
-    first, second : str
-        Names of the parameters.
-
-    Returns
-    -------
-    first_values, second_values : lists
-    best : ndarray of shape (first values, second values)
-        NaN if no setting has this pair.
-    """
+    """Values of two parameters, and for each pair the best mean test MAP over all others; NaN without a setting."""
     rows, columns = group.values(first), group.values(second)
     best = _best_by(group, (first, second))
     table = np.array([best[row, column][0] for row in rows for column in columns])
@@ -418,9 +317,6 @@ def _t_test(difference: float, error: float, freedom: float) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values corrected for their number (Holm 1979); NaN values stay NaN and are not counted.
 
-    Examples
-    --------
-    >>> from ldsu.bench.selection import holm
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """

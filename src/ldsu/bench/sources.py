@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ldsu._utils.files import replacing
 from ldsu.bench.spec import DataSpec
 from ldsu.datasets import DATASETS, Dataset, load
 
@@ -27,20 +28,7 @@ def size_of(spec: DataSpec) -> tuple[int, int]:
 
 
 def write_data(path: Path, X: np.ndarray, y: np.ndarray, classes: list[str], image_shape: tuple[int, ...]) -> None:
-    """Write a file that `load_data` reads.
-
-    Parameters
-    ----------
-    path : Path
-    X : ndarray of shape (n, d)
-    y : ndarray of int, shape (n,)
-        Class numbers, -1 for unlabelled rows.
-    classes : list of str
-    image_shape : tuple of int
-        Of greyscale images; empty for other data.
-    """
-    from ldsu._utils.files import replacing
-
+    """Write a file that `load_data` reads; `image_shape` is that of greyscale images, empty for other data."""
     with replacing(path, private=True) as file:
         np.savez_compressed(file, X=X, y=y, classes=np.array(classes, dtype=np.str_), image_shape=np.array(image_shape))
 

@@ -8,45 +8,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ldsu.bench.tasks import Task
+
 Settings = dict[str, Any]
+ParamGrid = Mapping[str, tuple[Any, ...]]  # values of each parameter
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set of an experiment.
+    """A data set of an experiment."""
 
-    Attributes
-    ----------
-    key : str
-        Its name in the rows, unique in the experiment: the name of the data set and its preprocessing if set.
-    name, preprocessing : str, str or None
-        As in `ldsu.datasets.load`.
-    title : str
-        Its name in tables.
-    kernel : str
-        Kernel of every kernel method.
-    labels : tuple of int
-        Labels per class.
-    paper : str or None
-        Its name in the paper's table.
-    stand_in : bool
-        Whether it is a substitute for the paper's data: the paper's scores are shown, but not compared.
-    rows : int or None
-        Use a random subset of this many rows.
-    file : Path or None
-        Path of user data: see `ldsu.bench.sources`.
-    """
-
-    key: str
-    name: str
+    key: str  # its name in the rows, unique in the experiment: name and preprocessing
+    name: str  # name and preprocessing are those of `ldsu.datasets.load`
     preprocessing: str | None
-    title: str
-    kernel: str
-    labels: tuple[int, ...]
-    paper: str | None
-    rows: int | None
-    stand_in: bool = False
-    file: Path | None = None
+    title: str  # its name in tables
+    kernel: str  # of every kernel method
+    labels: tuple[int, ...]  # numbers of labels per class
+    paper: str | None  # its name in the paper's table
+    rows: int | None  # size of a random subset
+    stand_in: bool = False  # a substitute for the paper's data: the paper's scores are shown, but not compared
+    file: Path | None = None  # user data: see `ldsu.bench.sources`
 
     @property
     def middle_labels(self) -> int:
@@ -56,34 +37,18 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method with the settings to try.
+    """A method with the settings to try: the union of the products of its grids.
 
-    Attributes
-    ----------
-    key : str
-        Its name in the rows.
-    family : str
-        One of `ldsu.bench.families.FAMILIES`.
-    grids : tuple of dict
-        Values of each parameter; the settings are the union of the products of the grids. The keys "labels" and "data"
-        restrict a grid to numbers of labels and data sets.
-    honest : tuple of dict
-        The grids for cross-validation on the labelled points.
-    default : dict
-        The default setting, including "C".
-    one_label : tuple of str
-        Parameters that are redundant with one label per class, where only their default is run.
-    only : tuple of str
-        Keys of the data sets it runs on; empty for all.
+    The keys "labels" and "data" restrict a grid to numbers of labels and data sets.
     """
 
-    key: str
-    family: str
-    grids: tuple[Mapping[str, tuple[Any, ...]], ...]
-    honest: tuple[Mapping[str, tuple[Any, ...]], ...]
-    default: Settings = field(hash=False)
-    one_label: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
+    key: str  # its name in the rows
+    family: str  # one of `ldsu.bench.families.FAMILIES`
+    grids: tuple[ParamGrid, ...]
+    honest: tuple[ParamGrid, ...]  # for cross-validation on the labelled points
+    default: Settings = field(hash=False)  # including "C"
+    one_label: tuple[str, ...] = ()  # parameters that are redundant with one label per class: only their default is run
+    only: tuple[str, ...] = ()  # keys of the data sets it runs on; empty for all
 
     def settings(self, labels: int, data: str = "") -> list[Settings]:
         """All settings that are scored on the test half: the grids, the honest grids and the default."""
@@ -93,7 +58,7 @@ class MethodSpec:
         """The settings for cross-validation, including the default."""
         return self._products([*self.honest, {}], labels, data) if self.honest else []
 
-    def _products(self, grids: Iterable[Mapping[str, tuple[Any, ...]]], labels: int, data: str) -> list[Settings]:
+    def _products(self, grids: Iterable[ParamGrid], labels: int, data: str) -> list[Settings]:
         default = {name: value for name, value in self.default.items() if name != "C"}
         found: dict[tuple[Any, ...], Settings] = {}
         for grid in grids:
@@ -122,6 +87,11 @@ class Experiment:
     C: tuple[float, ...]
     folds: int
     figures: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Every split of every data set."""
+        return [Task(spec.key, split) for spec in self.data for split in range(self.repetitions)]
 
     def data_spec(self, key: str) -> DataSpec:
         """The data set with a key."""

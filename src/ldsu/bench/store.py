@@ -58,14 +58,7 @@ COLUMNS = (
     "written_at",
 )
 
-OWN_CLAIM = "data = ? AND split = ? AND pid = ? AND host = ?"
-# Older stores lack these tables; they are created when first written.
-LATER_TABLES = """
-CREATE TABLE IF NOT EXISTS finished (data TEXT NOT NULL, split INTEGER NOT NULL, asked TEXT NOT NULL,
-                                     PRIMARY KEY (data, split, asked)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS unasked (data TEXT NOT NULL, split INTEGER NOT NULL, cells INTEGER, failed INTEGER,
-                                    PRIMARY KEY (data, split))
-"""
+OWN_CLAIM = "pid = ? AND host = ?"
 TABLES = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE runs (id INTEGER PRIMARY KEY, started_at REAL, finished_at REAL, command TEXT, versions TEXT,
@@ -83,8 +76,26 @@ CREATE TABLE claims (data TEXT NOT NULL, split INTEGER NOT NULL, pid INTEGER, st
 CREATE TABLE failures (data TEXT NOT NULL, split INTEGER NOT NULL, run INTEGER, at REAL, final INTEGER, error TEXT);
 CREATE TABLE costs (data TEXT NOT NULL, method TEXT NOT NULL, labels INTEGER NOT NULL, seconds_fit REAL,
                     seconds_transform REAL, peak_mib REAL, run INTEGER, PRIMARY KEY (data, method, labels));
-CREATE TABLE pictures (data TEXT NOT NULL, method TEXT NOT NULL, json TEXT, PRIMARY KEY (data, method));
-{LATER_TABLES}"""
+CREATE TABLE pictures (data TEXT NOT NULL, method TEXT NOT NULL, json TEXT, PRIMARY KEY (data, method))
+"""
+# Older stores lack this table; it is created when first written.
+SURPLUS_TABLE = """
+CREATE TABLE IF NOT EXISTS unasked (data TEXT NOT NULL, split INTEGER NOT NULL, cells INTEGER, failed INTEGER,
+                                    PRIMARY KEY (data, split))
+"""
+# Remedies by the beginning of the name of an error of SQLite.
+DISK_HINT = (
+    " Free disk space and run the command again: the rows in the store are kept. Or use a file on another disk with "
+    "--store."
+)
+FOLDER_HINT = " Use a file in a writable folder with --store."
+HINTS = {
+    "SQLITE_CORRUPT": " The file is damaged: restore a copy, or move it away and run again.",
+    "SQLITE_FULL": DISK_HINT,
+    "SQLITE_IOERR": DISK_HINT,
+    "SQLITE_CANTOPEN": FOLDER_HINT,
+    "SQLITE_READONLY": FOLDER_HINT,
+}
 
 
 class StoreError(OSError):
@@ -206,7 +217,8 @@ class Store:
             with self._transaction():
                 # Another process may have created the tables in the meantime.
                 if not self._is_store():
-                    self._make(TABLES)
+                    for statement in TABLES.split(";"):
+                        self._db.execute(statement)
                     self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                     # The salt keeps the hash of a host name from being looked up in a dictionary.
                     meta = {"schema": str(SCHEMA), "salt": secrets.token_hex(16)}
@@ -219,13 +231,6 @@ class Store:
             )
         if create:
             self._use_write_ahead_log()
-
-    def _make(self, tables: str) -> None:
-        for statement in tables.split(";"):
-            self._db.execute(statement)
-
-    def _has(self, table: str) -> bool:
-        return any(self._query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
 
     def _is_store(self) -> bool:
         """Whether the tables exist; False for an empty file, an error for any other database."""
@@ -261,16 +266,7 @@ class Store:
             name = getattr(error, "sqlite_errorname", "")
             if name == "SQLITE_NOTADB":
                 raise StoreError(f"{self.path} is not a results store: it is not an SQLite database.") from None
-            hint = ""
-            if name.startswith("SQLITE_CORRUPT"):
-                hint = " The file is damaged: restore a copy, or move it away and run again."
-            elif name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-                hint = (
-                    " Free disk space and run the command again: the rows in the store are kept. "
-                    "Or use a file on another disk with --store."
-                )
-            elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-                hint = " Use a file in a writable folder with --store."
+            hint = next((hint for beginning, hint in HINTS.items() if name.startswith(beginning)), "")
             raise StoreError(f"The store {self.path} could not be {what}: {error}.{hint}") from error
 
     @contextmanager
@@ -287,6 +283,11 @@ class Store:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+
+    def _write(self, query: str, values: Sequence[Any], *, many: bool = False) -> sqlite3.Cursor:
+        """Execute a statement, or one for each of many values, in a transaction of its own."""
+        with self._transaction():
+            return self._db.executemany(query, values) if many else self._db.execute(query, values)
 
     def _query(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Rows as tuples."""
@@ -310,14 +311,9 @@ class Store:
         return Owner(pid, _started(pid), self.host)
 
     def bind(self, name: str, text: str, protocol: Mapping[str, Any]) -> None:
-        """Bind the store to one experiment and protocol, since rows of different protocols are not comparable.
+        """Bind the store to one experiment (name and TOML) and protocol: rows of different ones are not comparable.
 
-        Parameters
-        ----------
-        name, text : str
-            The experiment's name and TOML.
-        protocol : mapping
-            Settings that must not change between runs, by name. New names are added.
+        `protocol` holds the settings that must not change between runs; new names are added.
         """
         with self._transaction():
             stored = self.meta("experiment")
@@ -344,16 +340,13 @@ class Store:
 
     def begin_run(self, command: str, jobs: int, threads: int) -> int:
         """Record the start of a run and the versions it uses; returns its number."""
-        with self._transaction():
-            return self._db.execute(
-                "INSERT INTO runs (started_at, command, versions, jobs, threads) VALUES (?, ?, ?, ?, ?)",
-                (time.time(), command, json.dumps(versions()), jobs, threads),
-            ).lastrowid  # type: ignore[return-value]  # an INSERT has one
+        query = "INSERT INTO runs (started_at, command, versions, jobs, threads) VALUES (?, ?, ?, ?, ?)"
+        cursor = self._write(query, (time.time(), command, json.dumps(versions()), jobs, threads))
+        return int(cursor.lastrowid or 0)
 
     def end_run(self, run: int) -> None:
         """Record the end of a run."""
-        with self._transaction():
-            self._db.execute("UPDATE runs SET finished_at = ? WHERE id = ?", (time.time(), run))
+        self._write("UPDATE runs SET finished_at = ? WHERE id = ?", (time.time(), run))
 
     def runs(self) -> list[dict[str, Any]]:
         """The runs so far, with `versions` as a dict."""
@@ -365,8 +358,7 @@ class Store:
         """Write a batch atomically; existing rows are kept. Returns the number of rows written."""
         now = time.time()
         values = [_values(row, run, now) for row in rows]
-        with self._transaction():
-            return self._db.executemany(f"{_insert_into('cells', COLUMNS)} ON CONFLICT DO NOTHING", values).rowcount
+        return self._write(f"{_insert_into('cells', COLUMNS)} ON CONFLICT DO NOTHING", values, many=True).rowcount
 
     def merge(self, other: Store, data: Sequence[str]) -> int:
         """Copy the cells of some data sets, and their runs, from a store with the same protocol.
@@ -416,13 +408,7 @@ class Store:
         return self.counts(data=task.data, split=task.split).get(task, Count(0, 0))
 
     def rows(self, **filters: Any) -> Iterator[dict[str, Any]]:
-        """Rows in the order of their keys, as dicts by column.
-
-        Parameters
-        ----------
-        **filters
-            A column and its value, a list of allowed values, or None.
-        """
+        """Rows in the order of their keys, as dicts by column; filters are columns with a value, a list or None."""
         where, values = _where(filters)
         yield from self._select(f"SELECT {', '.join(COLUMNS)} FROM cells{where} ORDER BY {', '.join(KEY)}", values)
 
@@ -442,22 +428,16 @@ class Store:
             busy = {claim.task for claim in self.live_claims()}
             for task in (task for task in tasks if task not in busy):
                 query = f"DELETE FROM cells{where} AND data = ? AND split = ? AND error IS NOT NULL"
-                if self._db.execute(query, [*values, *astuple(task)]).rowcount:
-                    self._open(task)
+                self._db.execute(query, [*values, *astuple(task)])
         return [task for task in tasks if task in busy]
 
     # Tasks
 
     def plan(self, cells: Mapping[Task, int], surplus: Mapping[Task, Count] | None = None) -> None:
-        """Record the cells that the experiment requires now, so that a status needs only the store.
+        """Record the number of cells of each task that the experiment requires now: a status needs only the store.
 
-        Parameters
-        ----------
-        cells : mapping
-            Number of cells of each task. Tasks planned before and not listed are no longer required.
-        surplus : mapping or None
-            Number of stored cells of each task that the experiment does not require, as after a change of its grid;
-            None keeps the recorded numbers.
+        Tasks planned before and not listed are no longer required. `surplus` are numbers of stored cells that are not
+        required, as after a change of the grid; None keeps the recorded numbers.
         """
         with self._transaction():
             self._db.execute("UPDATE tasks SET cells = 0")
@@ -467,7 +447,7 @@ class Store:
                 [(*astuple(task), number) for task, number in cells.items()],
             )
             if surplus is not None:
-                self._make(LATER_TABLES)
+                self._db.execute(SURPLUS_TABLE)
                 self._db.executemany(
                     "INSERT OR REPLACE INTO unasked VALUES (?, ?, ?, ?)",
                     [(*astuple(task), count.done, count.failed) for task, count in surplus.items()],
@@ -480,35 +460,15 @@ class Store:
 
     def surplus(self) -> dict[Task, Count]:
         """Number of stored cells that the experiment did not require when it was last planned."""
-        rows = self._query("SELECT * FROM unasked") if self._has("unasked") else ()
+        is_known = any(self._query("SELECT 1 FROM sqlite_master WHERE name = 'unasked'"))
+        rows = self._query("SELECT * FROM unasked") if is_known else ()
         return {Task(data, split): Count(*rest) for data, split, *rest in rows}
-
-    def finished(self) -> dict[Task, set[str]]:
-        """For each finished task, the hashes under which it was finished (see `finish`)."""
-        query = "SELECT data, split, finished FROM tasks WHERE finished IS NOT NULL"
-        if self._has("finished"):
-            query += " UNION SELECT data, split, asked FROM finished"
-        found: dict[Task, set[str]] = {}
-        for data, split, fingerprint in self._query(query):
-            found.setdefault(Task(data, split), set()).add(fingerprint)
-        return found
 
     def claim(self, task: Task, *, memory: int = 0, available: int | None = None) -> bool:
         """Claim a task for this process. Returns False if another live process holds it or memory is short.
 
-        Parameters
-        ----------
-        task : Task
-            Task to claim.
-        memory : int
-            Bytes it needs. Memory that processes of this machine have claimed but not yet used is not free.
-        available : int or None
-            Bytes free on this machine; None skips the check.
-
-        Raises
-        ------
-        MemoryError
-            If the task does not fit and no other task will free memory.
+        It needs `memory` bytes, and `available` are free on this machine (None skips the check), except those that
+        processes have claimed but not yet used. Raises a MemoryError if no other task will free memory.
         """
         owner = self.owner(os.getpid())
         with self._transaction():
@@ -523,7 +483,7 @@ class Store:
                 if any(claimed.values()):
                     return False
                 raise MemoryError(
-                    f"{task.data}, split {task.split} needs about {memory / 2**30:.1f} GiB, but "
+                    f"{task} needs about {memory / 2**30:.1f} GiB, but "
                     f"{available / 2**30:.1f} GiB is available. "
                     "Free some memory, or use a larger machine, and run the command again."
                 )
@@ -548,41 +508,19 @@ class Store:
 
     def heartbeat(self, doing: Mapping[Task, str]) -> None:
         """Update the heartbeat and current step of tasks of this process."""
-        with self._transaction():
-            self._db.executemany(
-                f"UPDATE claims SET heartbeat = ?, doing = ? WHERE {OWN_CLAIM}",
-                [(time.time(), text, *self._own_claim(task)) for task, text in doing.items()],
-            )
+        self._write(
+            f"UPDATE claims SET heartbeat = ?, doing = ? WHERE {OWN_CLAIM} AND data = ? AND split = ?",
+            [(time.time(), text, os.getpid(), self.host, *astuple(task)) for task, text in doing.items()],
+            many=True,
+        )
 
     def release(self, task: Task | None = None) -> None:
         """Release a task of this process; None for all of them."""
-        with self._transaction():
-            if task is None:
-                self._db.execute("DELETE FROM claims WHERE pid = ? AND host = ?", (os.getpid(), self.host))
-            else:
-                self._release(task)
-
-    def finish(self, task: Task, fingerprint: str) -> None:
-        """Release a task as finished under a hash of its cells, so that a larger grid reopens it.
-
-        Earlier hashes are kept: a run of one method does not reopen the tasks of a run of all methods.
-        """
-        with self._transaction():
-            self._make(LATER_TABLES)
-            self._db.execute("INSERT OR IGNORE INTO finished VALUES (?, ?, ?)", (*astuple(task), fingerprint))
-            self._release(task)
-
-    def _open(self, task: Task) -> None:
-        """Reopen a finished task."""
-        self._db.execute("UPDATE tasks SET finished = NULL WHERE data = ? AND split = ?", astuple(task))
-        if self._has("finished"):
-            self._db.execute("DELETE FROM finished WHERE data = ? AND split = ?", astuple(task))
-
-    def _release(self, task: Task) -> None:
-        self._db.execute(f"DELETE FROM claims WHERE {OWN_CLAIM}", self._own_claim(task))
-
-    def _own_claim(self, task: Task) -> tuple[str, int, int, str]:
-        return task.data, task.split, os.getpid(), self.host
+        query, values = f"DELETE FROM claims WHERE {OWN_CLAIM}", (os.getpid(), self.host)
+        if task is None:
+            self._write(query, values)
+        else:
+            self._write(f"{query} AND data = ? AND split = ?", (*values, *astuple(task)))
 
     def clear_stale(self) -> None:
         """Delete the claims of dead processes."""
@@ -611,10 +549,8 @@ class Store:
     def add_cost(self, data: str, method: str, labels: int, cost: Mapping[str, float], run: int) -> None:
         """Write the cost of a stand-alone fit (seconds_fit, seconds_transform, peak_mib); existing costs are kept."""
         figures = (float(cost[name]) for name in ("seconds_fit", "seconds_transform", "peak_mib"))
-        with self._transaction():
-            self._db.execute(
-                "INSERT OR IGNORE INTO costs VALUES (?, ?, ?, ?, ?, ?, ?)", (data, method, int(labels), *figures, run)
-            )
+        values = (data, method, int(labels), *figures, run)
+        self._write("INSERT OR IGNORE INTO costs VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def costs(self) -> list[dict[str, Any]]:
         """Costs of stand-alone fits: data, method, labels, seconds_fit, seconds_transform, peak_mib, run."""
@@ -622,10 +558,8 @@ class Store:
 
     def add_picture(self, data: str, method: str, text: str) -> None:
         """Store a picture of the report (JSON), replacing an earlier one; does nothing in a read-only store."""
-        if self.read_only:
-            return
-        with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?)", (data, method, text))
+        if not self.read_only:
+            self._write("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?)", (data, method, text))
 
     def picture(self, data: str, method: str) -> str | None:
         """A stored picture, or None."""
@@ -642,13 +576,13 @@ class Store:
             return [str(error)]
         return [] if found == ["ok"] else found
 
-    def export_csv(self, path: str | os.PathLike[str], **filters: Any) -> int:
+    def export_csv(self, path: str | os.PathLike[str]) -> int:
         """Write rows to a CSV file atomically. Returns their number."""
         number = 0
         with replacing(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            for row in self.rows(**filters):
+            for row in self.rows():
                 writer.writerow(row)
                 number += 1
         return number

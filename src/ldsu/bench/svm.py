@@ -23,17 +23,10 @@ AT_BOUND = 1e-6
 
 @dataclass(frozen=True)
 class Machine:
-    """A trained machine: scores of a point are its inner products with the labelled points times `weights`, plus
-    `intercepts`.
+    """Scores of a point are its inner products with the labelled points times `weights`, plus `intercepts`."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (m, c)
-    intercepts : ndarray of shape (c,)
-    """
-
-    weights: np.ndarray
-    intercepts: np.ndarray
+    weights: np.ndarray  # (m, c)
+    intercepts: np.ndarray  # (c,)
 
 
 def svm_path(

@@ -1,7 +1,8 @@
-"""Where a task is computed: a process of this machine, started by loky, that sends its rows back as they are computed.
+"""Where a task is computed: a process of this machine, started by loky, or a Dask cluster. Rows come back as they are
+computed.
 
-A worker never opens the store. It has an executor of its own: when a process dies, loky breaks the whole executor and
-does not tell which call killed it.
+A worker never opens the store. A local one has an executor of its own: when a process dies, loky breaks the whole
+executor and does not tell which call killed it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-# How long to wait for a message before checking that the worker is alive.
+# How long to wait for a message before checking the state of the worker.
 POLL_SECONDS = 0.2
+CLUSTER_POLL_SECONDS = 0.5
 # How long loky may take to notice that a process has exited.
 GRACE_SECONDS = 1.0
 STDERR_BYTES = 4000
@@ -55,23 +57,35 @@ class WorkerDied(Exception):
     stderr: str
     in_task: bool
 
+    def __str__(self) -> str:
+        return f"the worker {self.how}. {self.last_line}".strip()
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its output: the error after a traceback."""
+        return (self.stderr.splitlines() or [""])[-1]
+
 
 @dataclass(eq=False)
 class TaskFailed(Exception):
-    """A task raised an exception."""
+    """A task raised an exception, given as text, since it may not be picklable."""
 
     message: str
     traceback: str
 
+    @classmethod
+    def of(cls, error: Exception) -> TaskFailed:
+        """The failure that an exception is."""
+        is_told = isinstance(error, MemoryError) and str(error)
+        message = str(error) if is_told else f"{type(error).__name__}: {error}"
+        return cls(message, "".join(traceback.format_exception(error)))
+
+    def __str__(self) -> str:
+        return self.message
+
 
 class LocalWorker:
-    """A process that computes one task at a time and exits with this process.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of its numerical libraries.
-    """
+    """A process that computes one task at a time, with some threads of its libraries, and exits with this process."""
 
     def __init__(self, threads: int) -> None:
         self.reader, self.writer = Pipe(duplex=False)
@@ -168,6 +182,47 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class ClusterWorker:
+    """One task at a time on a Dask cluster. Dask restarts a task whose worker dies; duplicate rows are written once."""
+
+    def __init__(self, client: Any) -> None:
+        from ldsu.dask.cluster import Cluster
+
+        self.cluster = Cluster(client)
+
+    def compute(
+        self, function: Callable[..., None], engine: str, experiment: Experiment, task: Task, *arguments: Any
+    ) -> Iterator[Any]:
+        """Call `run_task` on the cluster; yields what it sends."""
+        from distributed import Queue
+
+        self.cluster.set_stage(str(task))
+        with self.cluster.translate_errors():
+            messages = Queue(client=self.cluster.client)
+            arguments = (messages.name, function, engine, experiment, task, *arguments)
+            future = self.cluster.submit("cells", _call_on_cluster, *arguments)
+            yield f"{task} on the cluster"
+            try:
+                while not future.done() or messages.qsize():
+                    try:
+                        yield messages.get(timeout=CLUSTER_POLL_SECONDS)
+                    except TimeoutError:
+                        continue
+                future.result()
+            finally:
+                messages.close()
+
+    def stop(self) -> None:
+        """Nothing to do: tasks end with the client."""
+
+
+def _call_on_cluster(queue: str, function: Callable[..., None], *arguments: Any) -> None:
+    # By name: a scheduler in the client's process would deadlock when it unpickles a queue.
+    from distributed import Queue
+
+    function(Queue(queue).put, *arguments)
+
+
 # In the process of a worker
 
 
@@ -180,7 +235,7 @@ def run_task(
     options: dict[str, Any],
 ) -> None:
     """Compute the cells of a task that are not done; sends texts, which tell the current step, and lists of rows."""
-    send(f"{task.data}, split {task.split}")
+    send(str(task))
     for rows in import_module(engine).run_task(experiment, task, done.__contains__, send, **options):
         send(rows)
     gc.collect()
@@ -216,15 +271,10 @@ def _exit_with(parent: int) -> None:
 
 
 def _call(function: Callable[..., None], *arguments: Any) -> TaskFailed | None:
-    """Call a function; an exception, which may not be picklable, is returned as text."""
+    """Call a function; its exception is returned."""
     _send(os.getpid())
     try:
         function(_send, *arguments)
     except Exception as error:
-        return TaskFailed(describe_error(error), traceback.format_exc())
+        return TaskFailed.of(error)
     return None
-
-
-def describe_error(error: Exception) -> str:
-    """An exception in one sentence."""
-    return str(error) if isinstance(error, MemoryError) and str(error) else f"{type(error).__name__}: {error}"

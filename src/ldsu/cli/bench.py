@@ -125,7 +125,7 @@ def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) ->
     from importlib import import_module
 
     from ldsu.bench import runner
-    from ldsu.bench.status import survey
+    from ldsu.bench.status import CellGrid, survey
     from ldsu.bench.store import Store
 
     with Store(store_path or runner.default_store(experiment.name)) as store:
@@ -134,7 +134,7 @@ def bench_merge(file: str, stores: tuple[Path, ...], store_path: Path | None) ->
             with Store(path, read_only=True) as other:
                 added = store.merge(other, [spec.key for spec in experiment.data])
             click.echo(f"{added:,} cells from {path}")
-        survey(store, experiment, import_module(runner.ENGINE))
+        survey(store, CellGrid(experiment, import_module(runner.ENGINE)))
 
 
 @bench.command("export", epilog=examples("ldsu bench export table1-quick -o rows.csv"))

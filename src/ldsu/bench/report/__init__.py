@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import math
 import os
 from collections.abc import Callable
 from html import escape
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ldsu._utils.files import replacing
 from ldsu.bench.report.figures import draw_figures
+from ldsu.bench.report.formatting import NONE, spread_text, without_zero
 from ldsu.bench.report.page import render_page
 from ldsu.bench.report.pictures import draw_pictures
-from ldsu.bench.report.summary import METRIC_NAMES, Entry, Summary
-from ldsu.bench.report.text_report import SIGNS, csv_text, latex, markdown, settings_csv
+from ldsu.bench.report.summary import METRIC_NAMES, SIGNS, Entry, Summary
+from ldsu.bench.report.text_report import csv_text, latex, markdown, settings_csv
 from ldsu.bench.spec import Experiment
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def write_report(
     pictures: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Path]:
-    """Write ``index.html``, ``report.md``, ``table.csv``, ``table.tex``, ``settings.csv.gz``, each atomically.
+    """Write the `FILES` of a report, each atomically, and return their paths.
 
     Parameters
     ----------
@@ -55,15 +55,8 @@ def write_report(
         Draw 2-D plots of the features. This may load data and take minutes the first time.
     progress : callable, optional
         Called with a description of the current step.
-
-    Returns
-    -------
-    paths : dict of str to Path
-        Keys "html", "markdown", "csv", "latex" and "settings".
     """
     progress = progress or (lambda _: None)
-    folder = Path(out_dir)
-    folder.mkdir(parents=True, exist_ok=True)
     progress("reading rows")
     summary = Summary(experiment, store)
     progress("drawing figures")
@@ -77,7 +70,13 @@ def write_report(
         "latex": latex(summary),
         "settings": settings_csv(summary),
     }
-    return {kind: _write(folder / FILES[kind], text.encode()) for kind, text in texts.items()}
+    paths = {kind: Path(out_dir) / FILES[kind] for kind in texts}
+    for kind, path in paths.items():
+        content = texts[kind].encode()
+        with replacing(path) as file:
+            # Without a time in its header, equal content gives an equal file.
+            file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    return paths
 
 
 def is_report_of(experiment: Experiment, folder: Path) -> bool:
@@ -87,26 +86,10 @@ def is_report_of(experiment: Experiment, folder: Path) -> bool:
     return page.is_file() and title in page.read_text(encoding="utf-8", errors="replace")
 
 
-def _write(path: Path, content: bytes) -> Path:
-    with replacing(path) as file:
-        # Without a time in its header, equal content gives an equal file.
-        file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    return path
-
-
 def print_table(
     experiment: Experiment, store: Store, console: Any, *, metric: str = "map", selection: str = "oracle"
 ) -> None:
-    """Print a table for each data set: methods as rows, labels as columns.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    store : Store
-    console : rich.console.Console
-    metric : {"map", "accuracy"}, default="map"
-    selection : {"oracle", "honest"}, default="oracle"
-    """
+    """Print a table for each data set to a rich console: methods as rows, labels as columns."""
     try:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
@@ -117,7 +100,6 @@ def print_table(
     for sentence in summary.warnings():
         console.print(Text(sentence, style="yellow"))
     table = summary.table(metric, selection)
-    narrow = console.width < 100
     for spec in experiment.data:
         counts = [labels for labels in spec.labels if table.get((spec.key, labels))]
         if not counts:
@@ -129,7 +111,7 @@ def print_table(
         for method in summary.column_keys:
             entries = [table[spec.key, labels].get(method.key) for labels in counts]
             if any(entries):
-                view.add_row(method.key, *(_rich(Text, entry, narrow) for entry in entries))
+                view.add_row(method.key, *(Text.assemble(*_parts(entry, console.width)) for entry in entries))
         console.print(view)
     if summary.agreement(selection) and metric == "map":
         console.print(
@@ -137,13 +119,11 @@ def print_table(
         )
 
 
-def _rich(text: Any, entry: Entry | None, narrow: bool) -> Any:
-    """An entry for the terminal; without the deviation if the paper's score is shown and the terminal is narrow."""
+def _parts(entry: Entry | None, width: int) -> list[tuple[str, str]]:
+    """Texts and styles of an entry; without the deviation beside the paper's score in a narrow terminal."""
     if entry is None:
-        return text("\u2013", style="dim")
-    parts = [(f"{entry.mean:.3f}".replace("0.", ".", 1), "bold" if entry.best else "")]
-    if math.isfinite(entry.std) and not (narrow and entry.paper):
-        parts.append((f"±{entry.std:.3f}".replace("0.", ".", 1), "dim"))
-    if entry.paper:
-        parts.append((f" {SIGNS[entry.against_paper]}{entry.difference:+.3f}".replace("0.", ".", 1), "dim"))
-    return text.assemble(*parts)
+        return [(NONE, "dim")]
+    spread = "" if entry.paper and width < 100 else spread_text(entry.std, "±")
+    paper = f" {SIGNS[entry.against_paper]}{entry.difference:+.3f}" if entry.paper else ""
+    mean = without_zero(f"{entry.mean:.3f}"), "bold" if entry.best else ""
+    return [mean, (without_zero(spread), "dim"), (without_zero(paper), "dim")]

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from ldsu.bench.report.formatting import short
 from ldsu.bench.report.style import COLORS, MARKERS, rc_params
 
 if TYPE_CHECKING:
@@ -65,13 +66,6 @@ class Bar(NamedTuple):
     parts: Sequence[tuple[str, float]]
     text: str
     tip: str
-
-
-def short(value: Any) -> str:
-    """Format a parameter value for an axis or a table."""
-    if value is None:
-        return "all"
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def _styled(draw: Callable[P, str]) -> Callable[P, str]:

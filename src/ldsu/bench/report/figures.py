@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ldsu.bench.paper import is_ldsu, is_papers_method, paper_score
-from ldsu.bench.report.charts import Bar, Point, Series, bar_chart, heat_map, line_chart, short
+from ldsu.bench.report.charts import Bar, Point, Series, bar_chart, heat_map, line_chart
+from ldsu.bench.report.formatting import label_count, score_text, seconds, settings_text, short
 from ldsu.bench.report.style import SERIES
-from ldsu.bench.report.summary import SELECTIONS, Summary, label_count, score_text
+from ldsu.bench.report.summary import SELECTIONS, Summary, Table
 from ldsu.bench.selection import sweep, sweep_pair
 from ldsu.bench.spec import DataSpec, MethodSpec
 from ldsu.bench.tasks import STAGES
@@ -27,7 +28,7 @@ class Panel:
 
     title: str
     draw: Callable[[], str]
-    table: list[list[str]] = field(default_factory=list)
+    table: Table = field(default_factory=list)
     view: str = ""
 
     @cached_property
@@ -49,16 +50,7 @@ class Figure:
 
 
 def draw_figures(summary: Summary) -> list[Figure]:
-    """All figures, in the order of the report.
-
-    Parameters
-    ----------
-    summary : Summary
-
-    Returns
-    -------
-    figures : list of Figure
-    """
+    """All figures, in the order of the report."""
     return [
         *sweep_figures(
             summary,
@@ -126,7 +118,7 @@ def sweep_figures(
             series, table = _sweep(summary, spec, method, parameter)
             draw = partial(line_chart, spec.title, series, x_label=x_label, y_label="MAP", log=log)
             panels += [Panel(spec.title, draw, table)] if series else []
-        defaults = ", ".join(f"{name} = {short(value)}" for name, value in method.default.items() if name != parameter)
+        defaults = settings_text({name: value for name, value in method.default.items() if name != parameter})
         caption = (
             f"{method.key}: mean MAP on the test half. Solid: the best over the other parameters, among those "
             f"tried with every value; dashed: the others at their defaults ({defaults}). {remark} "
@@ -135,9 +127,7 @@ def sweep_figures(
     return made or [Figure(parameter, title, f"No sweep: the rows have fewer than two values of {parameter}.")]
 
 
-def _sweep(
-    summary: Summary, spec: DataSpec, method: MethodSpec, parameter: str
-) -> tuple[list[Series], list[list[str]]]:
+def _sweep(summary: Summary, spec: DataSpec, method: MethodSpec, parameter: str) -> tuple[list[Series], Table]:
     """Two lines for each number of labels (others at their defaults, best over the others), and the table."""
     series, table = [], [["labels", parameter, "best over the others", "others at default"]]
     for order, labels in enumerate(spec.labels):
@@ -178,7 +168,7 @@ def pair_figures(summary: Summary, first: str, second: str, title: str, names: t
             draw = partial(heat_map, where, row_names, column_names, best, row_label=names[0], column_label=names[1])
             table = [[f"{names[0]} \\ {names[1]}", *column_names]]
             for name, line in zip(row_names, best.tolist(), strict=True):
-                table.append([name, *(score_text(score, math.nan) for score in line)])
+                table.append([name, *map(score_text, line)])
             panels.append(Panel(where, draw, table))
         caption = (
             f"{method.key}: mean MAP on the test half, best over the other parameters that were tried with every "
@@ -231,27 +221,25 @@ def cost_figure(summary: Summary) -> Figure:
     """Seconds and memory of one stand-alone fit, a panel per data set."""
     title = "Time and memory of one fit"
     panels, memory_panels = [], []
-    methods = [method.key for method in summary.column_keys]
+    order = [method.key for method in summary.column_keys]
     for spec in summary.experiment.data:
-        costs = [cost for cost in summary.costs if cost["data"] == spec.key and cost["method"] in methods]
+        costs = [cost for cost in summary.costs if cost["data"] == spec.key and cost["method"] in order]
         if not costs:
             continue
         labels = max((cost["labels"] for cost in costs), key=[cost["labels"] for cost in costs].count)
-        found = {cost["method"]: cost for cost in costs if cost["labels"] == labels}
+        found = [cost for cost in costs if cost["labels"] == labels]
         where = f"{spec.title}, {label_count(labels)} per class"
         times, memory, table = [], [], [["method", "fit", "scores", "peak MiB"]]
-        for method in (method for method in methods if method in found):
-            cost = found[method]
-            fit, scores, peak = cost["seconds_fit"], cost["seconds_transform"], f"{cost['peak_mib']:,.0f}"
+        for cost in sorted(found, key=lambda cost: order.index(cost["method"])):
+            method, fit, scores = cost["method"], cost["seconds_fit"], cost["seconds_transform"]
+            peak = f"{cost['peak_mib']:,.0f}"
             table.append([method, seconds(fit), seconds(scores), peak])
             tip = f"{where}, {method}\nfit {seconds(fit)}, scores of the test half {seconds(scores)}"
             times.append(Bar(method, [(PARTS[0], fit), (PARTS[1], scores)], seconds(fit + scores), tip))
             tip = f"{where}, {method}\npeak memory added {peak} MiB"
             memory.append(Bar(method, [(PARTS[2], cost["peak_mib"])], peak, tip))
-        draw_times = partial(bar_chart, where, times, unit="seconds, fit and scores")
-        draw_memory = partial(bar_chart, where, memory, unit="peak memory added, MiB")
-        panels.append(Panel(where, draw_times, table))
-        memory_panels.append(Panel(where, draw_memory))
+        panels.append(Panel(where, partial(bar_chart, where, times, unit="seconds, fit and scores"), table))
+        memory_panels.append(Panel(where, partial(bar_chart, where, memory, unit="peak memory added, MiB")))
     if not panels:
         return Figure("costs", title, "No stand-alone fits were measured in this store.")
     caption = (
@@ -289,19 +277,3 @@ def stage_figure(summary: Summary) -> Figure:
         "time stands in the tooltip."
     )
     return Figure("stages", title, caption, panels, unshared)
-
-
-def seconds(value: float) -> str:
-    """Format seconds with three significant digits.
-
-    Examples
-    --------
-    >>> from ldsu.bench.report.figures import seconds
-    >>> seconds(0.01234), seconds(2.5), seconds(123.4)
-    ('12.3 ms', '2.50 s', '123 s')
-    """
-    if not math.isfinite(value):
-        return "\u2013"
-    if value < 1:
-        return f"{1000 * value:.3g} ms"
-    return f"{value:.2f} s" if value < 10 else f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"

@@ -11,21 +11,26 @@ from string import Template
 from typing import Any
 
 from ldsu.bench.report.figures import PARTS, Figure
+from ldsu.bench.report.formatting import (
+    NONE,
+    chosen_text,
+    label_count,
+    score_text,
+    sentence_case,
+    spread_text,
+    without_zero,
+)
 from ldsu.bench.report.pictures import FIT_ROWS
 from ldsu.bench.report.style import COLORS
-from ldsu.bench.report.summary import METRIC_NAMES, METRICS, SELECTIONS, Entry, Summary, label_count, score_text
-from ldsu.bench.report.text_report import (
+from ldsu.bench.report.summary import (
+    METRIC_NAMES,
+    METRICS,
     SELECTION_TEXTS,
+    SELECTIONS,
     SIGNS,
     STATISTICS,
-    agreement_sentences,
-    agreement_table,
-    duel_table,
-    facts,
-    failure_table,
-    far_table,
-    sentence_case,
-    settings_text,
+    Entry,
+    Summary,
 )
 from ldsu.bench.spec import DataSpec
 
@@ -42,30 +47,24 @@ PAPER_VIEW, USER_VIEW = ("map", "oracle"), ("accuracy", "honest")
 def render_page(
     summary: Summary, drawn: Sequence[Figure], pictures: Sequence[dict[str, Any]], missing: Sequence[str]
 ) -> str:
-    """The whole page.
-
-    Parameters
-    ----------
-    summary : Summary
-    drawn : sequence of Figure
-    pictures, missing : sequences
-        Results of `ldsu.bench.report.pictures.draw_pictures`.
-
-    Returns
-    -------
-    html : str
-    """
+    """The whole page; `pictures` and `missing` are the results of `ldsu.bench.report.pictures.draw_pictures`."""
     experiment = summary.experiment
     compared = bool(summary.agreement("oracle"))
     first = USER_VIEW if any(spec.file is not None for spec in experiment.data) else PAPER_VIEW
     has_paper = any(spec.paper is not None for spec in experiment.data)
     drawn = [figure for figure in drawn if figure.panels or has_paper]
+    facts = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in summary.facts().items())
+    failures = summary.failure_table()
+    links: dict[str, str] = {}  # to the first figure of each title without the method, after the comma
+    for figure in drawn:
+        if figure.panels:
+            links.setdefault(figure.title.split(",")[0], _anchor(figure))
     return Template(_part("page.html")).substitute(
         title=escape(experiment.title),
         description=f'<p class="lead">{escape(experiment.description)}</p>' if experiment.description else "",
         warnings="\n".join(f'<p class="warn" role="note">{escape(text)}</p>' for text in summary.warnings()),
-        facts="<dl>" + "".join(f"<dt>{n}</dt><dd>{escape(text)}</dd>" for n, text in facts(summary)) + "</dl>",
-        links=" ".join(f'<a href="#{_anchor(figure)}">{escape(name)}</a>' for name, figure in _first(drawn).items()),
+        facts=f"<dl>{facts}</dl>",
+        links=" ".join(f'<a href="#{anchor}">{escape(name)}</a>' for name, anchor in links.items()),
         metric=first[0],
         selection=first[1],
         **{f"pressed_{value}": str(value in first).lower() for value in (*METRICS, *SELECTIONS)},
@@ -77,7 +76,7 @@ def render_page(
         agreement=_agreement(summary, first, has_paper),
         figures="\n".join(_figure(figure, first) for figure in drawn),
         pictures=_pictures(pictures, missing),
-        failures=_failures(summary),
+        failures=f'<section id="failures"><h2>Failures</h2>{_table(failures, texts=3)}</section>' if failures else "",
         # Escaped so that "</script" or "<!--<script" in a text cannot end the element.
         data=json.dumps(list(pictures), separators=(",", ":")).replace("<", "\\u003c"),
         css=f":root {{ {COLOR_VARIABLES} }}\n{_part('page.css')}",
@@ -122,24 +121,21 @@ def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str
 
 def _cell(spec: DataSpec, labels: int, entry: Entry | None, metric: str, r: int, c: int) -> str:
     if entry is None:
-        return '<td class="none">\u2013</td>'
+        return f'<td class="none">{NONE}</td>'
     mark = "◆" if entry.best else "◇" if entry.tied else ""
-    spread = f" <small>±{_bare(entry.std)}</small>" if math.isfinite(entry.std) else ""
+    spread = without_zero(spread_text(entry.std, "±"))
+    spread = f" <small>{spread}</small>" if spread else ""
     paper = ""
     if entry.paper:
         answer = entry.against_paper
         style = f' class="{answer}"' if answer in ("ahead", "behind") else ""
-        change = f"{entry.difference:+.3f}".replace("0.", ".", 1)
-        paper = f'<span class="paper">{_bare(entry.paper.mean)} <i{style}>{SIGNS[answer]} {change}</i></span>'
+        mean, change = without_zero(f"{entry.paper.mean:.3f}"), without_zero(f"{entry.difference:+.3f}")
+        paper = f'<span class="paper">{mean} <i{style}>{SIGNS[answer]} {change}</i></span>'
     return (
         f'<td{" class=best" if entry.best else ""} data-v="{entry.mean:.6f}"><button class="cell" '
         f'data-r="{r}" data-c="{c}" data-tip="{escape(_tip(spec, labels, entry, metric))}">'
         f'<span class="m">{mark}</span><span class="mean">{entry.mean:.3f}</span>{spread}{paper}</button></td>'
     )
-
-
-def _bare(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
 
 
 def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
@@ -156,16 +152,13 @@ def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
     if entry.paper:
         p = f" (p = {entry.p_paper:.2g})" if math.isfinite(entry.p_paper) else ""
         lines.append(f"paper {score_text(*entry.paper)}: {entry.difference:+.3f}, {entry.against_paper}{p}")
-    scores = getattr(choice, metric)
-    lines.append("repetitions: " + "  ".join(f"{score:.3f}" for score in scores))
+    lines.append("repetitions: " + "  ".join(f"{score:.3f}" for score in getattr(choice, metric)))
     if choice.missing:
         lines.append(f"without a score: split {', '.join(map(str, choice.missing))}")
-    lines.append(f"chosen on: {', '.join(dict.fromkeys(choice.how))}")
-    lines.append(settings_text(choice))
-    return "\n".join(lines)
+    return "\n".join([*lines, f"chosen on: {', '.join(dict.fromkeys(choice.how))}", chosen_text(choice)])
 
 
-def _plain_table(table: Sequence[Sequence[str]], texts: int = 1) -> str:
+def _table(table: Sequence[Sequence[str]], texts: int = 1) -> str:
     """A table with `texts` columns of text followed by columns of numbers; its first line is the header."""
     header, *rows = table
 
@@ -185,34 +178,25 @@ def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str
     parts = []
     for selection in SELECTIONS:
         inner, columns = [], []
-        if table := agreement_table(summary, selection):
-            inner += [f'<p class="big">{escape(text)}</p>' for text in agreement_sentences(summary, selection)]
-            columns.append(f"<div><h3>Methods of the paper</h3>{_plain_table(table)}</div>")
+        if table := summary.agreement_table(selection):
+            inner += [f'<p class="big">{escape(text)}</p>' for text in summary.agreement_sentences(selection)]
+            columns.append(f"<div><h3>Methods of the paper</h3>{_table(table)}</div>")
         elif has_paper:
             inner.append("<p>The paper has none of these cells.</p>")
-        if far := far_table(summary, selection):
+        if far := summary.far_table(selection):
             columns.append(
                 f"<div><h3>Cells further away</h3><details{' open' if len(far) <= 13 else ''}><summary>{len(far) - 1} "
-                f"cells</summary>{_plain_table(far, texts=3)}</details></div>"
+                f"cells</summary>{_table(far, texts=3)}</details></div>"
             )
-        if duels := duel_table(summary, selection):
+        if duels := summary.duel_table(selection):
             columns.append(
                 f"<div>{'<h3>LDSU against the others</h3>' if has_paper else ''}"
-                f"<details><summary>rows of the table, MAP</summary>{_plain_table(duels, texts=2)}</details></div>"
+                f"<details><summary>rows of the table, MAP</summary>{_table(duels, texts=2)}</details></div>"
             )
         inner.append(f'<div class="columns">{"".join(columns)}</div>')
         caption = f"{sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
         parts.append(f'<div {_view(first, selection)}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>')
     return "".join(parts)
-
-
-def _first(drawn: Sequence[Figure]) -> dict[str, Figure]:
-    """The first figure of each title without the part after the comma (the method)."""
-    first: dict[str, Figure] = {}
-    for figure in drawn:
-        if figure.panels:
-            first.setdefault(figure.title.split(",")[0], figure)
-    return first
 
 
 def _anchor(figure: Figure) -> str:
@@ -252,8 +236,3 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
         '<p id="picked" class="note" aria-live="polite"></p>'
         f'<div class="classes" role="group" aria-label="Show one class"></div></div>{sentences}'
     )
-
-
-def _failures(summary: Summary) -> str:
-    table = failure_table(summary)
-    return f'<section id="failures"><h2>Failures</h2>{_plain_table(table, texts=3)}</section>' if table else ""

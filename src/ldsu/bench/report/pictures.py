@@ -14,7 +14,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from ldsu.bench.paper import is_ldsu
-from ldsu.bench.report.charts import short
+from ldsu.bench.report.formatting import settings_text
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.selection import Setting
 from ldsu.bench.spec import DataSpec, MethodSpec
@@ -37,13 +37,6 @@ def draw_pictures(summary: Summary, store: Store, progress: Progress) -> tuple[l
 
     Pictures are cached in the store and recomputed only when the selected parameters change. The table ``[figures]``
     of an experiment may select the data sets: ``pictures = ["umist"]``; an empty list selects none.
-
-    Parameters
-    ----------
-    summary : Summary
-    store : Store
-    progress : callable
-        Called with a description of the current step.
 
     Returns
     -------
@@ -92,8 +85,8 @@ def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress)
     panels = [{"name": raw, "caption": "as they are", **kept("raw samples", {}, source.raw)}]
     for method, setting in _methods(summary, spec, labels):
         position = kept(method.key, {"setting": list(setting)}, partial(source.features, method, setting))
-        values = ", ".join(f"{name} {short(value)}" for name, value in setting.values.items() if name != "C")
-        panels.append({"name": method.key, "caption": values, **position})
+        caption = settings_text({name: value for name, value in setting.values.items() if name != "C"}, " ")
+        panels.append({"name": method.key, "caption": caption, **position})
     return {**picture, "panels": panels}
 
 
@@ -154,17 +147,7 @@ class _Source:
 
 
 def embed(features: np.ndarray) -> dict[str, Any]:
-    """t-SNE of some points, as integers from 0 to 999.
-
-    Parameters
-    ----------
-    features : ndarray of shape (n, r)
-
-    Returns
-    -------
-    position : dict
-        Lists ``x`` and ``y``.
-    """
+    """t-SNE of points (n, r), as integers from 0 to 999: lists ``x`` and ``y``."""
     n, r = features.shape
     unit = np.sqrt(np.mean(np.sum((features - features.mean(axis=0)) ** 2, axis=1)))
     start = "pca" if min(n, r) > 1 and unit > 0 else "random"
@@ -179,19 +162,10 @@ def embed(features: np.ndarray) -> dict[str, Any]:
 
 
 def sprite(images: np.ndarray, limit: int = SPRITE_BYTES) -> dict[str, Any]:
-    """Thumbnails in one PNG with 16 grey levels, as a data URL.
+    """Thumbnails of images (n, height, width), each scaled to its own range, in one PNG with 16 grey levels.
 
-    Parameters
-    ----------
-    images : ndarray of shape (n, height, width)
-        Each is scaled to its own range.
-    limit : int
-        Maximum bytes; thumbnails are shrunk until they fit.
-
-    Returns
-    -------
-    sheet : dict
-        ``src``, ``width`` and ``height`` of a thumbnail, and ``columns``.
+    They are shrunk until the PNG fits in `limit` bytes. Returns the data URL ``src``, ``width`` and ``height`` of a
+    thumbnail, and ``columns``.
     """
     try:
         from PIL import Image

@@ -44,19 +44,7 @@ MARKERS = ("o", "s", "^", "D", "v")
 
 
 def rc_params(page: str = COLORS["page"][0], *, dark: bool = False) -> dict[str, Any]:
-    """Settings for `matplotlib.rcParams`.
-
-    Parameters
-    ----------
-    page : str
-        Color of the background.
-    dark : bool, default=False
-        Whether that is dark.
-
-    Returns
-    -------
-    settings : dict
-    """
+    """Settings for `matplotlib.rcParams` on a background of the color `page`, which is dark or light."""
     from matplotlib.rcsetup import cycler
 
     ink, soft = COLORS["ink"][dark], COLORS["soft"][dark]

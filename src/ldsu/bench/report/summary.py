@@ -9,20 +9,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from ldsu.bench.engine import count_cells, split_tasks
+from ldsu.bench import engine
 from ldsu.bench.paper import IMAGE_SETS, REPETITIONS, TOLERANCE, PaperScore, is_ldsu, is_papers_method, paper_score
-from ldsu.bench.selection import (
-    Choice,
-    group_rows,
-    holm,
-    honest,
-    oracle,
-    paired_test,
-    verdict,
-    welch_test,
-)
+from ldsu.bench.report.formatting import sentence_case, when
+from ldsu.bench.selection import Choice, group_rows, holm, honest, oracle, paired_test, verdict, welch_test
 from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
-from ldsu.bench.tasks import canonical
+from ldsu.bench.status import CellGrid, Key
+from ldsu.bench.tasks import Task
 
 if TYPE_CHECKING:
     from ldsu.bench.store import Store
@@ -30,55 +23,50 @@ if TYPE_CHECKING:
 SELECTIONS = {"oracle": oracle, "honest": honest}
 METRICS = ("map", "accuracy")
 METRIC_NAMES = {"map": "MAP", "accuracy": "Accuracy"}
+SELECTION_TEXTS = {
+    "oracle": "parameters with the best mean MAP on the test half: a ceiling, as such papers usually print",
+    "honest": "parameters chosen without a test label: by cross-validation on the labelled points where there are "
+    "three or more per class and the method has a grid for it, else the method's default",
+}
+STATISTICS = (
+    "Deviations are over repetitions, with n - 1 in the denominator (the paper does not say which it uses). Methods "
+    "are compared with the best of their row by paired t-tests over the same splits, corrected for their number "
+    "(Holm); with the paper, of which only mean and deviation of five repetitions are known, by Welch's t-test. Clear "
+    "means p < 0.05. Three to five repetitions are few: a test over them finds large differences only, and \u201cno "
+    "clear difference\u201d does not mean equal. Repetitions share samples, so p-values are, if anything, too small. "
+    "Oracle figures are maxima over the settings tried, of which some methods have many more than others; the tests do "
+    "not correct for that, nor for the number of comparisons with the paper."
+)
 MAX_FAILURES = 30  # maximum number listed
+ANSWERS = ("ahead", "no clear difference", "behind")
+SIGNS = {"ahead": "▲", "behind": "▼", "no clear difference": "≈", "": ""}
 
-
-def label_count(labels: int) -> str:
-    """A number of labels as text."""
-    return f"{labels} label{'s' if labels > 1 else ''}"
-
-
-def score_text(mean: float, std: float) -> str:
-    """A mean with its deviation, if it has one."""
-    if not math.isfinite(mean):
-        return "\u2013"
-    return f"{mean:.3f} ± {std:.3f}" if math.isfinite(std) else f"{mean:.3f}"
+Table = list[list[str]]  # begins with its header, and is empty without rows
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell of the table.
-
-    Attributes
-    ----------
-    choice : Choice
-    mean, std : float
-        Of the metric over the splits.
-    paper : PaperScore or None
-        The paper's score; MAP only.
-    p_paper : float
-        p-value of Welch's test against it.
-    best : bool
-        Whether it has the highest mean of the row.
-    p_best : float
-        p-value of the paired test against the best of the row, corrected for the number of methods; NaN for the best.
-    stand_in : bool
-        Whether the data are a substitute for the paper's.
-    """
+    """One cell of the table."""
 
     choice: Choice
-    mean: float
+    mean: float  # of the metric over the splits
     std: float
-    paper: PaperScore | None
-    p_paper: float
-    best: bool
-    p_best: float
-    stand_in: bool = False
+    paper: PaperScore | None  # MAP only
+    p_paper: float  # of Welch's test against the paper's score
+    best: bool  # whether it has the highest mean of the row
+    p_best: float  # of the paired test against the best, corrected for the number of methods; NaN for the best
+    stand_in: bool = False  # whether the data are a substitute for the paper's
 
     @property
     def difference(self) -> float:
         """Our mean minus the paper's; NaN if it has none."""
         return self.mean - self.paper.mean if self.paper else math.nan
+
+    @property
+    def agrees(self) -> bool:
+        """Whether our mean and the paper's differ by at most the tolerance."""
+        # Differences of numbers with three digits: ignore rounding errors.
+        return abs(self.difference) <= TOLERANCE + 1e-9
 
     @property
     def against_paper(self) -> str:
@@ -102,8 +90,7 @@ class Agreement:
     @property
     def within(self) -> int:
         """Cells where the means differ by at most the tolerance."""
-        # Differences of numbers with three digits: ignore rounding errors.
-        return sum(abs(entry.difference) <= TOLERANCE + 1e-9 for _, _, entry in self.cells)
+        return sum(entry.agrees for _, _, entry in self.cells)
 
     @property
     def mean_difference(self) -> float:
@@ -116,19 +103,15 @@ class Agreement:
 
 
 class Summary:
-    """The content of the report of an experiment.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    store : Store
-        Its rows.
-    """
+    """The content of the report of an experiment, from the rows of its store."""
 
     def __init__(self, experiment: Experiment, store: Store) -> None:
         self.experiment = experiment
         self.data = {spec.key: spec for spec in experiment.data}
         self.methods = {method.key: method for method in experiment.methods}
+        grid = CellGrid(experiment, engine)
+        self.wanted = {key: grid.keys(Task(key, 0)) for key in self.data}
+        self.planned = experiment.repetitions * sum(map(len, self.wanted.values()))
         self.done = 0
         self.failures: Counter[tuple[str, str, str]] = Counter()
         self.groups = group_rows(self._read(store))
@@ -141,7 +124,6 @@ class Summary:
         }
         self.runs = store.runs()
         self.costs = [cost for cost in store.costs() if cost["data"] in self.data and cost["method"] in self.methods]
-        self.planned = sum(count_cells(experiment, task) for task in split_tasks(experiment))
         # Cached per instance, so that the cache is freed with the summary.
         self.table = cache(self._table)
 
@@ -150,20 +132,9 @@ class Summary:
 
         A store may hold others: of an earlier grid, or merged from another store.
         """
-        # Settings scored on the test half, and those of cross-validation.
-        settings = {
-            (spec.key, labels, method.key): [
-                {canonical(setting) for setting in settings}
-                for settings in (method.settings(labels, spec.key), method.honest_settings(labels, spec.key))
-            ]
-            for spec in self.experiment.data
-            for labels in spec.labels
-            for method in self.experiment.methods_for(spec.key)
-        }
-        penalties = {0.0, *self.experiment.C}
         for row in store.rows():
-            known = settings.get((row["data"], row["labels"], row["method"]), [(), ()])[row["fold"] >= 0]
-            if row["params"] not in known or row["C"] not in penalties or row["split"] >= self.experiment.repetitions:
+            key: Key = row["labels"], row["method"], row["params"], row["C"], row["fold"]
+            if key not in self.wanted.get(row["data"], ()) or row["split"] >= self.experiment.repetitions:
                 continue
             self.done += 1
             if row["error"] is not None:
@@ -258,20 +229,20 @@ class Summary:
             counts.append(("the better of these", len(better), max(cells for _, _, cells in counts)))
         return counts
 
-    def duels(self, selection: str, metric: str = "map") -> list[tuple[str, str, dict[str, int]]]:
-        """For each LDSU method and each other method: number of rows ahead, without clear difference, behind."""
-        found = []
+    def duel_table(self, selection: str) -> Table:
+        """MAP of LDSU against each other method: rows of the table ahead, without clear difference, behind."""
+        table = [["method", "against", *ANSWERS]]
         for ours in (method for method in self.column_keys if is_ldsu(method.family)):
             others = [method.key for method in self.column_keys if method.key != ours.key]
-            counts = {other: {"ahead": 0, "no clear difference": 0, "behind": 0} for other in others}
-            for row in self.table(metric, selection).values():
+            counts = {other: dict.fromkeys(ANSWERS, 0) for other in others}
+            for row in self.table("map", selection).values():
                 rivals = [other for other in others if other in row and ours.key in row]
-                pairs = {other: (row[ours.key], row[other]) for other in rivals}
-                tested = holm([paired_test(a.choice, b.choice, metric) for a, b in pairs.values()])
-                for (other, (a, b)), p in zip(pairs.items(), tested, strict=True):
-                    counts[other][verdict(a.mean - b.mean, p)] += 1
-            found += [(ours.key, other, answers) for other, answers in counts.items() if sum(answers.values())]
-        return found
+                tested = holm([paired_test(row[ours.key].choice, row[other].choice) for other in rivals])
+                for other, p in zip(rivals, tested, strict=True):
+                    counts[other][verdict(row[ours.key].mean - row[other].mean, p)] += 1
+            for other, answers in counts.items():
+                table += [[ours.key, other, *map(str, answers.values())]] if any(answers.values()) else []
+        return table if len(table) > 1 else []
 
     def warnings(self) -> list[str]:
         """Warnings about missing results."""
@@ -296,3 +267,71 @@ class Summary:
         if not self.choices:
             sentences.append("There is no result yet: run the experiment first.")
         return sentences
+
+    def facts(self) -> dict[str, str]:
+        """Facts about the run by name."""
+        experiment = self.experiment
+        cells = f"{self.done:,} of {self.planned:,}" if self.planned else f"{self.done:,}"
+        found = {
+            "experiment": experiment.path.name,
+            "cells": f"{cells}, {self.failed:,} failed",
+            "protocol": f"{experiment.repetitions} repetitions, {experiment.test_fraction:.0%} of the samples unseen, "
+            f"seed {experiment.seed}, up to {experiment.folds} folds of cross-validation",
+            "data": ", ".join(spec.title for spec in experiment.data),
+        }
+        if self.runs:
+            started, count = self.runs[0]["started_at"], len(self.runs)
+            ended = max(run["finished_at"] or 0.0 for run in self.runs)
+            ended = max(ended, started) if ended else ended  # the clock may have been adjusted
+            found["run"] = f"{when(started)} to {when(ended)}, in {count} part{'s' if count > 1 else ''}"
+            versions = self.runs[-1]["versions"]
+            found["versions"] = ", ".join(f"{key} {value}" for key, value in versions.items() if key != "platform")
+            machines = [run["versions"].get("platform", "unknown") for run in self.runs]
+            found["machine"] = "; ".join(dict.fromkeys(machines))
+        return found
+
+    def failure_table(self) -> Table:
+        """The most frequent failures."""
+        rows = [[*failure, str(count)] for failure, count in self.failures.most_common(MAX_FAILURES)]
+        return [["data", "method", "error", "cells"], *rows] if rows else []
+
+    def agreement_table(self, selection: str) -> Table:
+        """Method, cells within the tolerance, mean difference, and how many are clearly ahead or behind."""
+        table = [["method", f"within {TOLERANCE}", "mean difference", *ANSWERS]]
+        for agreement in self.agreement(selection):
+            answers = [str(agreement.count(answer)) for answer in ANSWERS]
+            within = f"{agreement.within} of {len(agreement.cells)}"
+            table.append([agreement.method.key, within, f"{agreement.mean_difference:+.3f}", *answers])
+        return table if len(table) > 1 else []
+
+    def agreement_sentences(self, selection: str) -> list[str]:
+        """Number of image cells that reach the paper's LDSU, and of cells of the paper's methods that agree."""
+        sentences = []
+        same = [agreement for agreement in self.agreement(selection) if agreement.same]
+        if same:
+            within, cells = sum(a.within for a in same), sum(len(a.cells) for a in same)
+            sentences.append(f"Of {cells} cells that the paper has too, {within} are within {TOLERANCE} of its figure.")
+        for name, reached, cells in self.image_cells(selection):
+            sentences.append(
+                f"{sentence_case(name)}: at or above the paper's LDSU in {reached} of {cells} image cells."
+            )
+        stand_ins = [spec.title for spec in self.experiment.data if spec.stand_in]
+        compared = [spec.key for spec in self.paper_data]
+        others = [d.title for d in self.experiment.data if d.paper and not d.stand_in and d.key not in compared]
+        if stand_ins:
+            sentences.append(f"{', '.join(stand_ins)} stands in for the paper's data, which are others: not compared.")
+        if others:
+            sentences.append(f"Counted once per data set of the paper; not counted: {', '.join(others)}.")
+        return sentences
+
+    def far_table(self, selection: str) -> Table:
+        """Cells of the paper's methods beyond the tolerance, sorted by distance."""
+        far = []
+        for agreement in self.agreement(selection):
+            for spec, labels, entry in agreement.cells if agreement.same else ():
+                if entry.paper and not entry.agrees:
+                    scores = f"{entry.mean:.3f}", f"{entry.paper.mean:.3f}", f"{entry.difference:+.3f}"
+                    row = [spec.title, str(labels), agreement.method.key, *scores]
+                    far.append((-abs(entry.difference), row))
+        rows = [row for _, row in sorted(far, key=lambda line: line[0])]
+        return [["data", "labels", "method", "ours", "paper", "difference"], *rows] if rows else []

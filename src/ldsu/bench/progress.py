@@ -1,4 +1,4 @@
-"""Progress of a run and estimate of the time left."""
+"""Progress and outcome of a run, and the estimate of the time left."""
 
 from __future__ import annotations
 
@@ -16,31 +16,18 @@ MIN_WORK_FRACTION = 0.02
 
 @dataclass
 class TaskProgress:
-    """A task of this run.
+    """A task of this run."""
 
-    Parameters
-    ----------
-    total : int
-        Number of cells of the finished task.
-    weight : float
-        Estimated cost of all cells.
-    present : int
-        Cells in the store, computed by any run.
-    computed : int
-        Cells computed by this run.
-    finished : bool
-        Whether all cells are computed.
-    """
-
-    total: int
-    weight: float
-    present: int = 0
-    computed: int = 0
-    finished: bool = False
+    total: int  # cells of the finished task
+    weight: float  # estimated cost of all cells
+    present: int = 0  # cells in the store, computed by any run
+    computed: int = 0  # cells computed by this run
+    finished: bool = False  # whether all cells are computed
+    surplus: int = 0  # rows in the store that are not required, as of an earlier grid
 
     @property
     def done(self) -> int:
-        """Cells in the store, at most `total` (a store may hold cells of an earlier, larger grid)."""
+        """Cells in the store, at most `total`."""
         return self.total if self.finished else min(self.present, self.total)
 
     @property
@@ -56,15 +43,17 @@ class TaskProgress:
 
 @dataclass
 class Progress:
-    """Progress of all tasks of a run, current steps of the workers, and errors."""
+    """Progress of the tasks of a run while it lasts, and its outcome at the end."""
 
     tasks: dict[Task, TaskProgress]
     jobs: int
     started: float = field(default_factory=time.monotonic)
-    doing: dict[int, str] = field(default_factory=dict)
-    other_tasks: int = 0
-    failed_cells: int = 0
-    errors: list[str] = field(default_factory=list)
+    doing: dict[int, str] = field(default_factory=dict)  # current step of each worker
+    other_tasks: int = 0  # that other runs are computing
+    failed: int = 0  # cells that hold an error instead of a score
+    errors: list[str] = field(default_factory=list)  # abandoned tasks and other errors
+    interrupted: bool = False  # by Ctrl-C or SIGTERM
+    lost: bool = False  # the store was deleted or replaced during the run
 
     @property
     def total(self) -> int:
@@ -74,7 +63,7 @@ class Progress:
     @property
     def done(self) -> int:
         """Cells in the store."""
-        return sum(task.done for task in self.tasks.values())
+        return 0 if self.lost else sum(task.done for task in self.tasks.values())
 
     @property
     def computed(self) -> int:
@@ -90,6 +79,11 @@ class Progress:
     def left(self) -> float | None:
         """Estimated seconds left, or None while there is too little data."""
         return time_left(self.tasks, self.jobs, self.elapsed)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all cells are computed, 1 if some failed, 130 if interrupted."""
+        return 130 if self.interrupted else int(self.done < self.total or self.failed > 0 or bool(self.errors))
 
 
 def time_left(tasks: Mapping[Task, TaskProgress], jobs: int, elapsed: float) -> float | None:
