@@ -14,7 +14,7 @@ from ldsu import LDSU, Problem
 from ldsu._utils.arrays import CPU, arrays_on
 from ldsu.neighbors._device import nearest, nearest_by_kernel
 from ldsu.neighbors._index import kernel_neighbors
-from ldsu.solvers._filters import FILTERS
+from ldsu.solvers import FILTERS
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

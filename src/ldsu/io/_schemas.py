@@ -383,7 +383,7 @@ SCHEMAS |= {
         params=Parameter(),
     ),
     "KernelExpansion": _data(
-        "ldsu.solvers._expansion",
+        "ldsu.solvers",
         _check_expansion,
         kernel=Object("Kernel"),
         points=Either(Array("f", "b", "d"), Array("i", "b", low=0), Sparse("b", "d")),
@@ -392,7 +392,7 @@ SCHEMAS |= {
         device=Device(),
     ),
     "LocalExpansion": _data(
-        "ldsu.solvers._local_expansion",
+        "ldsu.solvers",
         origin=Optional(Array("f", "d")),
         unit=_POSITIVE,
         points=Array("f", "n", "d"),

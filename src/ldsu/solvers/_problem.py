@@ -13,10 +13,11 @@ import scipy.sparse
 from sklearn.utils import check_array
 
 from ldsu._utils.arrays import CPU, Arrays, arrays_on
-from ldsu._utils.stages import StageCache, Stages
+from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian_rows, clique_scatter, scaled_clique_laplacian
 from ldsu.kernels import FLOATS, Kernel, check_mask, dense, resolve_kernel
 from ldsu.neighbors import input_neighbors, kernel_neighbors
+from ldsu.solvers._sparse import SparseStages
 from ldsu.solvers._types import Settings
 from ldsu.spectrum import KernelBasis
 
@@ -45,7 +46,7 @@ def stage(key: Callable[..., Hashable]) -> Callable[[Callable[P, T]], Callable[P
     return decorate
 
 
-class Problem(StageCache):
+class Problem(SparseStages):
     """The stages of LDSU on one set of samples: each is computed when a fit first needs it, and kept for the next.
 
     Pass it to ``fit(X, y, problem=problem)`` of `LDSU` or `LDSUClassifier` for many fits to the same samples with other
