@@ -38,9 +38,8 @@ from ldsu.dask import sharded_expansion as expansion  # noqa: E402
 from ldsu.dask.allocation import FILLED_SHARE  # noqa: E402
 from ldsu.dask.cluster import Cluster  # noqa: E402
 from ldsu.dask.pieces import Labels, Piece  # noqa: E402
-from ldsu.dask.recomputed import fingerprint  # noqa: E402
 from ldsu.dask.shard_search import Found, merge  # noqa: E402
-from ldsu.dask.shards import Shard, _cut  # noqa: E402
+from ldsu.dask.shards import Shard, _cut, fingerprint  # noqa: E402
 from ldsu.solvers._sparse import landmark_transform, random_ranks  # noqa: E402
 
 # Small enough for a second. With another number of workers sums are taken in another order, and a solve may take a step
@@ -548,7 +547,7 @@ def test_sums_of_rows_wrap_on_workers_as_on_the_client():
 def test_a_halo_that_is_recomputed_differently_is_refused():
     halo = partitioned.Halo([np.array([], dtype=np.int64), np.array([3, 5])])
     with pytest.raises(on_cluster.ClusterError, match="not the same, or not in the same order"):
-        partitioned.scaled((None, halo, None), None, [], [], [], fingerprint([np.array([3, 6])]))
+        partitioned.scaled((None, halo, None), None, [], [], fingerprint([np.array([3, 6])]))
 
 
 def test_a_source_that_reads_otherwise_after_a_worker_died_ends_in_one_sentence():

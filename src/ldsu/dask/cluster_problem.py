@@ -51,8 +51,8 @@ class ClusterProblem(Problem):
     replicated: bool  # whether every worker held the whole system
 
     def __init__(self, blocks: Blocks, X: Any, stages: Stages, *, keep_graphs: bool) -> None:
-        self._start(X, None, ONE, None, reusable=False)
-        self.stages, self.blocks, self.cluster, self.keep_graphs = stages, blocks, blocks.cluster, keep_graphs
+        self._start(X, arrays=ONE, stages=stages)
+        self.blocks, self.cluster, self.keep_graphs = blocks, blocks.cluster, keep_graphs
 
     def once(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return ``make()``: on the cluster nothing is kept."""

@@ -24,8 +24,7 @@ from ldsu._utils.sizes import HoldsArrays, bytes_held
 from ldsu.dask.allocation import FILLED_SHARE, trim_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
 from ldsu.dask.pieces import Piece
-from ldsu.dask.recomputed import fingerprint, require_same
-from ldsu.dask.shards import Shards
+from ldsu.dask.shards import Shards, fingerprint, require_same
 from ldsu.dask.task_group import Peers, run_group
 from ldsu.solvers import Settings, coarse_inverse_of, columns_of, conjugate_gradients
 
@@ -167,17 +166,15 @@ def without_features(piece: Piece) -> Piece:
     return replace(piece, P=np.empty((0, piece.P.shape[1]), piece.P.dtype))
 
 
-def scale_of(built: tuple[Part, Halo, np.ndarray], received: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """``D^-1/2`` of the samples of a part, with the contributions of other parts to the diagonal."""
+def scale_of(
+    built: tuple[Part, Halo, np.ndarray], received: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``D^-1/2`` of a part's samples, with the contributions of other parts to the diagonal; and nearest landmarks."""
     part, _, diagonal = built
     total = diagonal[: part.G.shape[0]].copy()
     for rows, values in received:
         total[rows] += values
-    return (1 / np.sqrt(total)).astype(part.dtype)
-
-
-def _near(built: tuple[Part, Halo, np.ndarray]) -> np.ndarray:
-    return built[0].near
+    return (1 / np.sqrt(total)).astype(part.dtype), part.near
 
 
 def halo_in(halo: Halo, number: int, b: int) -> tuple[int, np.ndarray]:
@@ -194,22 +191,20 @@ def halo_diagonal(built: tuple[Part, Halo, np.ndarray], b: int) -> tuple[np.ndar
 
 def scaled(
     built: tuple[Part, Halo, np.ndarray],
-    scale: np.ndarray,
-    halo_scale: Sequence[np.ndarray],
-    halo_near: Sequence[np.ndarray],
+    local: tuple[np.ndarray, np.ndarray],
+    in_halo: Sequence[tuple[np.ndarray, np.ndarray]],
     send_to: Sequence[tuple[int, np.ndarray]],
     before: int,
 ) -> tuple[Part, np.ndarray, np.ndarray]:
     """A part with its system scaled, its share of the system between groups (p, p), and its groups' classes (c, p).
 
-    Other parts send the values of its halo, whose fingerprint must be `before`.
+    Scales and nearest landmarks are those of its samples, and of its halo, whose fingerprint must be `before`.
     """
     trim_freed_memory()
     part, halo, _ = built
     require_same(halo.rows, before)
-    scales = np.concatenate([scale, *halo_scale])
-    m, size = part.G.shape
-    group = np.concatenate([part.near, *halo_near])
+    scales, group = (np.concatenate(values) for values in zip(local, *in_halo, strict=True))
+    (m, size), scale = part.G.shape, local[0]
     indicator = scipy.sparse.csr_array((np.ones_like(scales), group, np.arange(size + 1)), shape=(size, part.n_groups))
     # Scales cancel: E is the scaled system times the group columns ``D^1/2 indicator`` from both sides.
     E = np.zeros((part.n_groups, part.n_groups))
@@ -249,9 +244,9 @@ def coarse(shares: Sequence[tuple[np.ndarray, np.ndarray]], strength: float, dty
     return np.asarray(coarse_inverse_of(E - strength * (classes.T @ classes), dtype, ONE))
 
 
-def halo_values(values: np.ndarray, halo: Halo, b: int) -> np.ndarray:
-    """Values of part b in the halo of another part."""
-    return values[halo.rows[b]]
+def halo_values(values: tuple[np.ndarray, np.ndarray], halo: Halo, b: int) -> tuple[np.ndarray, ...]:
+    """Scales and nearest landmarks of part b in the halo of another part."""
+    return tuple(some[halo.rows[b]] for some in values)
 
 
 class PartOperator:
@@ -389,17 +384,14 @@ def build(
     for a in parts_range:
         received = [submit("back", halo_diagonal, built[b], a) for b in send_to[a]]
         scales.append(submit("scale", scale_of, built[a], received))
-    near = [submit("near", _near, part) for part in built]
-    cluster.wait([*scales, *near])
+    cluster.wait(scales)
     for pieces_of_part in pieces:
         pieces_of_part.clear()  # release their memory
     cluster.free_memory(PROCESS_BYTES + part_bytes)
     for a in parts_range:
-        in_halo = [
-            [submit("halo", halo_values, values[b], halos[a], b) for b in recv_from[a]] for values in (scales, near)
-        ]
+        in_halo = [submit("halo", halo_values, scales[b], halos[a], b) for b in recv_from[a]]
         sent = [submit("halo", halo_in, halos[b], b, a) for b in send_to[a]]
-        done.append(submit("scaled", scaled, built[a], scales[a], *in_halo, sent, before[a], worker=workers[a]))
+        done.append(submit("scaled", scaled, built[a], scales[a], in_halo, sent, before[a], worker=workers[a]))
     del built  # each part is released as soon as it is scaled
     inverse = submit(
         "coarse", coarse, [submit("share", itemgetter(1, 2), part) for part in done], settings.strength, dtype

@@ -19,7 +19,7 @@ from ldsu.dask import shard_search as search
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.shards import Directory, Shards
 from ldsu.neighbors import CellIndex, NeighborIndex
-from ldsu.solvers import Frame, Landmarks, LocalExpansion, neighbor_weights
+from ldsu.solvers import Frame, Landmarks, LocalExpansion
 
 # New rows of the client per batch.
 BATCH = 2**14
@@ -80,9 +80,7 @@ def weigh(
 
     def fill(rows: slice) -> None:
         near = around.neighbors[rows]
-        weights[rows] = neighbor_weights(
-            near, new[rows], P_new[rows], around.points, P, landmarks.gamma, nugget, dtype, ONE
-        )
+        weights[rows] = landmarks.local_weights(new[rows], P_new[rows], near, around.points, P, nugget, ONE)
 
     ONE.each(fill, len(block), (k + 1) * (block.shape[1] + P.shape[1]) * 8)
     return Weights(P_new @ coefficients.astype(dtype), around.others[around.neighbors], weights)

@@ -2,11 +2,16 @@
 
 The cells are those of `ldsu.neighbors`, with the same centers for any number of blocks or shards, so that a
 cluster finds the same neighbors as one machine. The place of a sample is its index in the order of the cells.
+
+Dask recomputes the results of a dead worker. Rounding may then differ, on another processor or with another memory
+layout. Values stay close, but discrete choices based on them may change: the cell of a sample between two cells, or one
+of two equidistant neighbors. Results that are valid only for the same choice are compared with the previous ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -15,8 +20,7 @@ import numpy as np
 
 from ldsu._utils.sizes import HoldsArrays
 from ldsu.dask.blocks import Blocks, rows_by_block, take
-from ldsu.dask.cluster import even_parts
-from ldsu.dask.recomputed import changed_data_error, fingerprint, require_same
+from ldsu.dask.cluster import ClusterError, even_parts
 from ldsu.neighbors import (
     cell_centers,
     cell_means,
@@ -203,6 +207,29 @@ def summarize(shard: Shard, cells: Cells) -> Summary:
     rows = shard.rows.astype(np.uint64)
     sums = rows.size, int(rows.sum()), int((rows * rows).sum())
     return Summary(np.diff(shard.starts), means, sums, fingerprint(arrays_of(shard)))
+
+
+def fingerprint(arrays: Iterable[np.ndarray]) -> int:
+    """Checksum of arrays."""
+    number = 0
+    for array in arrays:
+        number = zlib.crc32(np.ascontiguousarray(array).data, number)
+    return number
+
+
+def require_same(arrays: Iterable[np.ndarray], before: int) -> None:
+    """Raise a `ClusterError` unless arrays have the fingerprint `before`."""
+    if fingerprint(arrays) != before:
+        raise changed_data_error()
+
+
+def changed_data_error() -> ClusterError:
+    """The error for results that are recomputed differently."""
+    return ClusterError(
+        "Samples that were lost with a worker are not the same, or not in the same order, after reading them again. "
+        "Either the source of X has changed, or workers have different processors. Fit again on identical workers, "
+        "from data that do not change."
+    )
 
 
 def arrays_of(shard: Shard) -> tuple[np.ndarray, ...]:

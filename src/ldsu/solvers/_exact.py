@@ -147,16 +147,10 @@ def truncated_directions(
 
 @dataclass(frozen=True)
 class RowFeatures:
-    """Features of training and new rows, ``left @ right``, computed for the rows that are asked for.
+    """Features of training and new rows, ``left @ right``, computed for the rows that are asked for."""
 
-    Attributes
-    ----------
-    left : ndarray of shape (n + t, p)
-    right : ndarray of shape (p, r)
-    """
-
-    left: np.ndarray
-    right: np.ndarray
+    left: np.ndarray  # (n + t, p)
+    right: np.ndarray  # (p, r)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """Features of some rows."""

@@ -464,6 +464,14 @@ class Landmarks(HoldsArrays):
         sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
         return P, groups, residual_factor(X, P, sets, self.gamma, settings.nugget, arrays)
 
+    def local_weights(self, new: Any, P_new: Any, near: Any, points: Any, P: Any, nugget: float, arrays: Arrays) -> Any:
+        """Weights (b, k) of the training samples `near` (indices into points and P) in the features of new samples."""
+        xp, dtype = arrays.xp, arrays.dtype_of(new)
+        Y = arrays.put(points[near], dtype) - new[:, None]
+        Y = xp.concatenate([Y, xp.zeros_like(Y[:, :1])], axis=1)
+        P_all = xp.concatenate([arrays.put(P[near], dtype), P_new[:, None]], axis=1)
+        return conditional(Y, P_all, near < 0, self.gamma, nugget, arrays)[0]
+
 
 def random_ranks(rows: np.ndarray, seed: int) -> np.ndarray:
     """Random ranks (int64) of rows, each computed from the row index alone (splitmix64)."""
@@ -554,17 +562,6 @@ def conditional(Y: Any, P: Any, missing: Any, gamma: float, nugget: float, array
     return weights, variance
 
 
-def neighbor_weights(
-    near: Any, new: Any, P_new: Any, points: Any, P: Any, gamma: float, nugget: float, dtype: str, arrays: Arrays
-) -> Any:
-    """Weights (b, k) of the training samples `near` in the features of new samples (b, d)."""
-    xp = arrays.xp
-    Y = arrays.put(points[near], dtype) - new[:, None]
-    Y = xp.concatenate([Y, xp.zeros_like(Y[:, :1])], axis=1)
-    P_all = xp.concatenate([arrays.put(P[near], dtype), P_new[:, None]], axis=1)
-    return conditional(Y, P_all, near < 0, gamma, nugget, arrays)[0]
-
-
 @dataclass(frozen=True)
 class LocalExpansion:
     """``features(x) = p(x)^T C + w(x)^T F_N``: landmarks plus a correction by the nearest training points N.
@@ -640,13 +637,14 @@ class LocalExpansion:
         dtype = np.result_type(X, self.points).name
         samples = Frame(self.origin, self.unit, dtype)(X)
         new, C = arrays.put(samples), arrays.put(self.global_coefficients, dtype)
-        P_new, _ = Landmarks(self.landmarks, self.transform, self.gamma).features(new, arrays)
+        landmarks = Landmarks(self.landmarks, self.transform, self.gamma)
+        P_new, _ = landmarks.features(new, arrays)
         near = self.index.query(samples.astype(self.points.dtype, copy=False), n_near, points, arrays)
         features = arrays.zeros((samples.shape[0], local.shape[1]), dtype)
 
         def fill(block: slice) -> None:
             at = near[block]
-            weights = neighbor_weights(at, new[block], P_new[block], points, P, self.gamma, self.nugget, dtype, arrays)
+            weights = landmarks.local_weights(new[block], P_new[block], at, points, P, self.nugget, arrays)
             added = (arrays.put(weights, dtype)[:, None] @ arrays.put(local[at], dtype))[:, 0]
             features[block] = P_new[block] @ C + added
 
