@@ -40,7 +40,7 @@ from ldsu.dask.cluster import Cluster  # noqa: E402
 from ldsu.dask.pieces import Labels, Piece  # noqa: E402
 from ldsu.dask.shard_search import Found, merge  # noqa: E402
 from ldsu.dask.shards import Shard, _cut, fingerprint  # noqa: E402
-from ldsu.solvers._sparse import landmark_transform, random_ranks  # noqa: E402
+from ldsu.solvers._sparse import SparseStages, landmark_transform, random_ranks  # noqa: E402
 
 # Small enough for a second. With another number of workers sums are taken in another order, and a solve may take a step
 # more or less, which changes features by a tenth of `tol`, or a little more: solved to 1e-8, they are compared to 1e-7.
@@ -83,6 +83,12 @@ def check_same(model, one, X, tolerance=1e-6):
     expected = one.transform(X)
     unit = np.abs(expected).max()
     np.testing.assert_allclose(model.transform(in_blocks(X)).compute(), expected, rtol=0, atol=tolerance * unit)
+
+
+def test_a_cluster_supplies_every_operation_of_the_sparse_solver():
+    operations = {name for name in vars(SparseStages) if not name.startswith("_")}
+    assert "sort_samples" in operations
+    assert operations <= vars(cluster_problem.ClusterProblem).keys()
 
 
 @pytest.mark.parametrize(("search", "replicated"), [("exact", True), ("cells", True), ("cells", False)])
