@@ -26,7 +26,7 @@ from scaleout import few_labels, write_parquet
 
 import dask
 from ldsu._utils.stages import watching
-from ldsu.dask import LDSU, solver
+from ldsu.dask import LDSU, cluster_problem
 
 STAGES = ("shards", "neighbors", "factor", "solve", "transform")
 
@@ -67,7 +67,7 @@ def run(folder: Path, y: np.ndarray, killer: Killer, options: argparse.Namespace
 
 def measure(rows: Rows, folder: Path, y: np.ndarray, options: argparse.Namespace) -> None:
     """Each stage, in one form of the system."""
-    form = "system in parts" if solver.WHOLE_SHARE == 0 else "system whole"
+    form = "system in parts" if cluster_problem.WHOLE_SHARE == 0 else "system whole"
     with (
         LocalCluster(
             n_workers=options.workers, threads_per_worker=1, memory_limit=options.memory, dashboard_address=None
@@ -118,9 +118,9 @@ def main() -> None:
     dask.config.set({"distributed.admin.log-format": "%(message)s"})
     with tempfile.TemporaryDirectory() as folder:
         y = write_parquet(Path(folder), options.rows)
-        whole_share = solver.WHOLE_SHARE
+        whole_share = cluster_problem.WHOLE_SHARE
         for share in (whole_share, 0.0):
-            solver.WHOLE_SHARE = share
+            cluster_problem.WHOLE_SHARE = share
             measure(rows, Path(folder), y, options)
     print(rows.write(options.out))
 

@@ -29,7 +29,7 @@ from ldsu import LDSU, LabelledOnly, LDSUClassifier
 from ldsu.bench.report.style import COLORS, MARKERS, SERIES, rc_params
 from ldsu.graphs import class_laplacian, clique_grams, clique_weights, mean_clique_scatter
 from ldsu.neighbors import cliques, input_neighbors
-from ldsu.solvers._filters import heat, tikhonov
+from ldsu.solvers._exact import heat, tikhonov
 
 
 class Theme:

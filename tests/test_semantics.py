@@ -314,7 +314,7 @@ def test_large_inputs_are_transformed_in_blocks(digits, monkeypatch):
     X, y = digits
     model = LDSU().fit(X, y)
     whole = model.transform(X)
-    monkeypatch.setattr("ldsu.solvers._expansion.BLOCK_BYTES", 8 * len(X) * 7)
+    monkeypatch.setattr("ldsu.solvers._exact.BLOCK_BYTES", 8 * len(X) * 7)
     assert_close(model.transform(X), whole, 1e-12)
 
 

@@ -33,15 +33,14 @@ da = pytest.importorskip("dask.array")
 
 import ldsu.dask as on_cluster  # noqa: E402
 from ldsu._utils.memory import GIB  # noqa: E402
-from ldsu.dask import partitioned, pieces, shards, solver  # noqa: E402
+from ldsu.dask import cluster_problem, partitioned, shards  # noqa: E402
 from ldsu.dask import sharded_expansion as expansion  # noqa: E402
 from ldsu.dask.allocation import FILLED_SHARE  # noqa: E402
 from ldsu.dask.cluster import Cluster  # noqa: E402
 from ldsu.dask.pieces import Labels, Piece  # noqa: E402
-from ldsu.dask.recomputed import fingerprint  # noqa: E402
 from ldsu.dask.shard_search import Found, merge  # noqa: E402
-from ldsu.dask.shards import Shard, _cut  # noqa: E402
-from ldsu.solvers._precision import random_ranks  # noqa: E402
+from ldsu.dask.shards import Shard, _cut, fingerprint  # noqa: E402
+from ldsu.solvers._sparse import SparseStages, landmark_transform, random_ranks  # noqa: E402
 
 # Small enough for a second. With another number of workers sums are taken in another order, and a solve may take a step
 # more or less, which changes features by a tenth of `tol`, or a little more: solved to 1e-8, they are compared to 1e-7.
@@ -86,9 +85,15 @@ def check_same(model, one, X, tolerance=1e-6):
     np.testing.assert_allclose(model.transform(in_blocks(X)).compute(), expected, rtol=0, atol=tolerance * unit)
 
 
+def test_a_cluster_supplies_every_operation_of_the_sparse_solver():
+    operations = {name for name in vars(SparseStages) if not name.startswith("_")}
+    assert "sort_samples" in operations
+    assert operations <= vars(cluster_problem.ClusterProblem).keys()
+
+
 @pytest.mark.parametrize(("search", "replicated"), [("exact", True), ("cells", True), ("cells", False)])
 def test_features_and_neighbors_are_those_of_one_machine(search, replicated, client, monkeypatch):
-    monkeypatch.setattr(solver, "WHOLE_SHARE", 1.0 if replicated else 0.0)
+    monkeypatch.setattr(cluster_problem, "WHOLE_SHARE", 1.0 if replicated else 0.0)
     X, y = blobs()
     parameters = {**QUICK, "neighbor_search": search, "store_graphs": True}
     one = ldsu.LDSU(**parameters).fit(X, y)
@@ -300,7 +305,7 @@ def test_half_of_the_rows_may_be_equal_and_far_from_the_others(client):
     features = model.transform(in_blocks(X)).compute()
     assert np.isfinite(features).all()
     np.testing.assert_allclose(features[2001:], np.broadcast_to(features[2000], (1999, features.shape[1])), atol=1e-6)
-    assert np.diff(model.feature_map_.solved.shards.directory.first_places).min() > 0
+    assert np.diff(model.feature_map_.shards.directory.first_places).min() > 0
 
 
 def test_merged_candidates_are_the_best_of_all_shards():
@@ -440,7 +445,7 @@ def fit_while_a_worker_is_killed(stage):
 
 @pytest.mark.slow
 def test_a_worker_killed_with_the_system_in_parts_changes_nothing(monkeypatch):
-    monkeypatch.setattr(solver, "WHOLE_SHARE", 0.0)
+    monkeypatch.setattr(cluster_problem, "WHOLE_SHARE", 0.0)
     model, features, undisturbed = fit_while_a_worker_is_killed("solve")
     assert not model.replicated_
     np.testing.assert_allclose(features, undisturbed, rtol=0, atol=1e-7)
@@ -450,7 +455,7 @@ def test_a_worker_killed_with_the_system_in_parts_changes_nothing(monkeypatch):
 # The whole system is solved again by the same steps; of one in parts sums may be taken in another order.
 @pytest.mark.parametrize(("whole_share", "tolerance"), [(1.0, 1e-9), (0.0, 1e-7)])
 def test_a_worker_killed_during_a_transform_changes_nothing(whole_share, tolerance, monkeypatch):
-    monkeypatch.setattr(solver, "WHOLE_SHARE", whole_share)
+    monkeypatch.setattr(cluster_problem, "WHOLE_SHARE", whole_share)
     X, y = blobs(4000, 10)
     with start() as cluster, distributed.Client(cluster):
         model = on_cluster.LDSU(**QUICK).fit(in_blocks(X, 1000), y)
@@ -485,17 +490,16 @@ def test_a_value_of_the_client_outlives_the_worker_that_has_it():
 
 
 def test_landmarks_and_cells_that_would_come_back_otherwise_are_not_computed_again(monkeypatch):
-    make_landmarks, centers = pieces.make_landmarks, shards._centers
+    centers = shards._centers
 
-    def landmarks_with_random_signs(*arguments):
-        found = make_landmarks(*arguments)
-        signs = np.random.default_rng().choice([-1, 1], found.transform.shape[1])
-        return pieces.Landmarks(found.points, found.transform * signs, found.gamma)
+    def transform_with_random_signs(*arguments):
+        transform = landmark_transform(*arguments)
+        return transform * np.random.default_rng().choice([-1, 1], transform.shape[1])
 
     def random_centers(some, n, rng):
         return centers(some, n, np.random.default_rng())
 
-    monkeypatch.setattr(pieces, "make_landmarks", landmarks_with_random_signs)
+    monkeypatch.setattr("ldsu.solvers._sparse.landmark_transform", transform_with_random_signs)
     monkeypatch.setattr(shards, "_centers", random_centers)
     X, y = blobs()
     with start(1) as cluster, distributed.Client(cluster) as client:
@@ -549,7 +553,7 @@ def test_sums_of_rows_wrap_on_workers_as_on_the_client():
 def test_a_halo_that_is_recomputed_differently_is_refused():
     halo = partitioned.Halo([np.array([], dtype=np.int64), np.array([3, 5])])
     with pytest.raises(on_cluster.ClusterError, match="not the same, or not in the same order"):
-        partitioned.scaled((None, halo, None), None, [], [], [], fingerprint([np.array([3, 6])]))
+        partitioned.scaled((None, halo, None), None, [], [], fingerprint([np.array([3, 6])]))
 
 
 def test_a_source_that_reads_otherwise_after_a_worker_died_ends_in_one_sentence():

@@ -35,7 +35,7 @@ from ldsu.io import (
 from ldsu.io._fields import ANYTHING, Array
 from ldsu.io._objects import SCHEMAS, Objects, Schema
 from ldsu.io._schemas import sample_rows
-from ldsu.solvers._expansion import KernelExpansion
+from ldsu.solvers import KernelExpansion
 from ldsu.tables.encoder import TableEncoder
 from ldsu.tables.model import TableModel
 from ldsu.tables.table import Table

@@ -17,9 +17,14 @@ from ldsu._utils.arrays import CPU
 from ldsu.datasets import load
 from ldsu.methods.ldsu import SPARSE_ROWS
 from ldsu.neighbors import input_neighbors, neighbor_index
-from ldsu.solvers._conjugate import conjugate_gradients
-from ldsu.solvers._landmarks import MAX_LABELLED, choose_landmarks, landmark_features, landmark_transform
-from ldsu.solvers._precision import conditioning_sets, residual_factor
+from ldsu.solvers import Landmarks, conjugate_gradients
+from ldsu.solvers._sparse import (
+    MAX_LABELLED,
+    choose_landmarks,
+    conditioning_sets,
+    landmark_transform,
+    residual_factor,
+)
 
 EXACT = {"solver": "exact", "gamma": 0.3}
 
@@ -69,7 +74,7 @@ def test_the_limit_holds_for_other_settings(parameter):
 
 
 def test_more_labels_than_landmarks_still_give_the_exact_inner_products_at_the_anchors(monkeypatch):
-    monkeypatch.setattr("ldsu.solvers._landmarks.MAX_LABELLED", 9)
+    monkeypatch.setattr("ldsu.solvers._sparse.MAX_LABELLED", 9)
     X, y, _ = samples()
     few = few_labels(y, 8)
     sparse = limit(80, n_landmarks=5, min_anchors=1).fit(X, few)
@@ -87,7 +92,7 @@ def test_the_factor_is_the_conditional_of_each_sample_given_its_set():
     rank = np.random.default_rng(1).permutation(30)
     neighbors = input_neighbors(X, 10)[1]
     sets = conditioning_sets(neighbors, rank, s, CPU)
-    P = landmark_features(X, X[:4], landmark_transform(X[:4], gamma, 0.1, CPU), gamma, CPU)[0]
+    P = Landmarks(X[:4], landmark_transform(X[:4], gamma, 0.1, CPU), gamma).features(X, CPU)[0]
     R = np.exp(-gamma * ((X[:, None] - X) ** 2).sum(axis=2)) - P @ P.T
     rows, columns, values = residual_factor(X, P, sets, gamma, nugget, CPU)
     G = np.zeros((30, 30))
@@ -106,7 +111,7 @@ def test_landmark_features_leave_a_positive_semi_definite_residual():
     X, _, _ = samples()
     K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2))
     for noise in (1e-8, 0.1, 10.0):
-        P, nearest = landmark_features(X, X[:15], landmark_transform(X[:15], 0.3, noise, CPU), 0.3, CPU)
+        P, nearest = Landmarks(X[:15], landmark_transform(X[:15], 0.3, noise, CPU), 0.3).features(X, CPU)
         Nystroem = K[:, :15] @ np.linalg.inv(K[:15, :15] + noise * np.eye(15)) @ K[:15]
         np.testing.assert_allclose(P @ P.T, Nystroem, atol=1e-6)
         assert np.linalg.eigvalsh(K - P @ P.T).min() > -1e-8

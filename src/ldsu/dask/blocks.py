@@ -57,6 +57,14 @@ def rows_by_block(rows: np.ndarray, starts: np.ndarray) -> list[tuple[int, np.nd
     return [(number, at, rows[at] - starts[number]) for number, at in positions]
 
 
+def take_rows(blocks: list[Any], starts: np.ndarray, rows: np.ndarray, cluster: Cluster) -> np.ndarray:
+    """Some rows of blocks on the cluster, in the given order, on the client."""
+    requests = rows_by_block(rows, starts) or [(0, rows, rows)]  # no rows, of the right width
+    taken = cluster.collect([cluster.submit("take", take, blocks[number], local) for number, _, local in requests])
+    order = np.argsort(np.concatenate([positions for _, positions, _ in requests]))
+    return np.concatenate(taken)[order]
+
+
 def is_collection(X: Any) -> bool:
     """Whether X is a Dask array, frame or series."""
     return hasattr(X, "__dask_graph__")
@@ -85,38 +93,20 @@ def rows_of_blocks(X: Any) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Samples on the cluster, with array-like access to a few rows.
-
-    Attributes
-    ----------
-    cluster : Cluster
-    futures : list of Future
-        Arrays of shape (rows, d).
-    starts : ndarray of shape (blocks + 1,)
-        First row of each block.
-    shape, dtype : tuple, dtype
-        Of all samples.
-    mean : ndarray of shape (d,)
-        Column means.
-    """
+    """Samples on the cluster, with array-like access to a few rows."""
 
     cluster: Cluster
-    futures: list[Any]
-    starts: np.ndarray
-    shape: tuple[int, int]
+    futures: list[Any]  # arrays (rows, d)
+    starts: np.ndarray  # (blocks + 1,): first row of each
+    shape: tuple[int, int]  # of all samples
     dtype: np.dtype[Any]
-    mean: np.ndarray
+    mean: np.ndarray  # (d,): column means
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """Rows by index array or slice, in the given order."""
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(self.shape[0]))
-        result = np.empty((rows.size, self.shape[1]), dtype=self.dtype)
-        requests = rows_by_block(rows, self.starts)
-        tasks = [self.cluster.submit("take", take, self.futures[number], local) for number, _, local in requests]
-        for (_, at, _), values in zip(requests, self.cluster.collect(tasks), strict=True):
-            result[at] = values
-        return result
+        return take_rows(self.futures, self.starts, rows, self.cluster).astype(self.dtype, copy=False)
 
 
 def read_blocks(X: Any, cluster: Cluster) -> Blocks:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 import ldsu
 from ldsu._utils.fitting import atomic
 from ldsu.classifier import MeanOf, TrainingRows, row_lengths
-from ldsu.dask.blocks import is_collection, rows_by_block, take
+from ldsu.dask.blocks import is_collection, rows_by_block, take_rows
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.estimators import LDSU, computed, to_blocks
 from ldsu.labels import encode_labels
@@ -155,10 +155,7 @@ class _ClusterRows(TrainingRows):
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         key = rows.tobytes()
         if key not in self.cache:
-            parts = rows_by_block(rows, self.starts)
-            tasks = [self.cluster.submit("take", take, self.blocks[number], local) for number, _, local in parts]
-            empty = np.empty((0, self.scaler.n_features_in_))  # for an empty selection, where every row is labelled
-            self.cache[key] = np.concatenate([*self.cluster.collect(tasks), empty]) / self.scaler.scale_
+            self.cache[key] = take_rows(self.blocks, self.starts, rows, self.cluster) / self.scaler.scale_
         return self.cache[key]
 
     def lengths(self) -> np.ndarray:

@@ -14,16 +14,14 @@ import ldsu
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import require_memory
 from ldsu._utils.parameters import parameters
-from ldsu._utils.stages import Stages
 from ldsu.dask.blocks import as_floats, column_names, delayed_blocks, is_collection, read_blocks, rows_of_blocks
 from ldsu.dask.cluster import Cluster, identity
+from ldsu.dask.cluster_problem import ClusterProblem, ClusterStages
 from ldsu.dask.sharded_expansion import ShardedExpansion
-from ldsu.dask.solver import solve_on_cluster
-from ldsu.graphs import class_laplacian
 from ldsu.kernels import check_mask
 from ldsu.labels import encode_labels
 from ldsu.methods.ldsu import SPARSE_ROWS, graph_weight_error
-from ldsu.solvers import Problem, unsupported_reason
+from ldsu.solvers import unsupported_reason
 
 
 def computed(y: Any) -> Any:
@@ -92,20 +90,18 @@ class LDSU(ldsu.LDSU):
         y = computed(y)
         if not is_collection(X):
             X = to_blocks(X)
-        stages = Stages("LDSU on Dask", self.verbose)
         cluster = Cluster(verbose=self.verbose)
-        cluster.set_stage("read")
+        stages = ClusterStages(cluster)
         with stages("read"):
             blocks = read_blocks(X, cluster)
-        n, d = blocks.shape
-        self.n_features_in_ = d
+        n, self.n_features_in_ = blocks.shape
         names = column_names(X)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         codes, self.classes_ = encode_labels(y, n)
         settings = self._settings(n)
         if n <= SPARSE_ROWS and self.solver == "auto":
-            return self._fit_on_client(blocks[:], y, names)
+            return self._fit_on_client(blocks[:], y)
         reason = unsupported_reason(blocks, self.kernel, settings)
         if settings.filter != "tikhonov":
             reason = f"only filter='tikhonov' is supported, not {settings.filter!r}"
@@ -117,25 +113,13 @@ class LDSU(ldsu.LDSU):
             reason = f"it runs on the CPUs of workers, not on device={self.device!r}"
         if reason:
             raise ValueError(f"Not supported by ldsu.dask.LDSU: {reason}. Use ldsu.LDSU on one machine.")
-        self._clip_parameter(self.clique_size, n, "clique_size")
-        problem = Problem.once_for(blocks if n > SPARSE_ROWS else blocks[:], stages=stages)
-        cluster.set_stage("bandwidth")
+        X = blocks if n > SPARSE_ROWS else blocks[:]
+        problem = ClusterProblem(blocks, X, stages, keep_graphs=self.store_graphs)
         with stages("bandwidth"):
             kernel = self._resolve_kernel(problem, self.gamma_scale)
         kernel = self._choose(problem, codes, kernel)
-        settings = self._settings(n, self.strength_)
-        solved = solve_on_cluster(blocks, codes, kernel, settings, stages, keep_graphs=self.store_graphs)
-        self.solver_, self.coef_ = "sparse", None
-        self.n_iter_, self.residual_ = solved.iterations, solved.residual
-        self.eigenvalues_, self.anchors_ = solved.eigenvalues, solved.anchors
-        self.theta_, self.clique_size_ = solved.theta, settings.clique_size
-        self.gamma_, self.replicated_ = kernel.gamma, solved.replicated
-        largest = int(np.diff(blocks.starts).max())
-        self.feature_map_ = ShardedExpansion(solved, settings.n_conditioning, settings.nugget, largest, cluster)
-        if self.store_graphs:
-            self.class_laplacian_ = class_laplacian(codes)
-            self.clique_laplacian_, self.neighbors_ = solved.graphs(cluster)
-        self.timings_ = stages.seconds
+        self._learn(problem, codes, kernel)
+        self.gamma_, self.replicated_, self.timings_ = kernel.gamma, problem.replicated, stages.seconds
         return self
 
     def transform(self, X: Any) -> Any:
@@ -158,23 +142,15 @@ class LDSU(ldsu.LDSU):
     def feature_blocks(self, X: Any, cluster: Cluster) -> list[Any]:
         """Futures of the features of each block of a collection."""
         blocks = cluster.compute("read", as_floats, delayed_blocks(X))
-        counts = self._slices(rows_of_blocks(X))
-        return [
-            self._features_of(block, cluster.submit, "float64", count)
-            for block, count in zip(blocks, counts, strict=True)
-        ]
+        return self._block_tasks(blocks, rows_of_blocks(X), cluster.submit, "float64")
 
-    def _slices(self, lengths: Sequence[float]) -> list[int]:
-        """Number of slices of each block, from their numbers of rows."""
-        sharded = self._sharded()
-        return [1] * len(lengths) if sharded is None else sharded.slices(lengths)
-
-    def _features_of(self, block: Any, task: Callable[..., Any], dtype: str, count: int) -> Any:
-        """Tasks for the features of a block of rows, in `count` slices."""
+    def _block_tasks(self, blocks: list[Any], lengths: Sequence[float], task: Callable[..., Any], dtype: str) -> Any:
+        """Tasks, by ``task(name, function, *arguments)``, for the features of blocks of rows."""
         sharded = self._sharded()
         if sharded is None:  # few rows, fitted on the client
-            return task("features", self.feature_map_, block)
-        return sharded.tasks(block, task, dtype, count)
+            return [task("features", self.feature_map_, block) for block in blocks]
+        counts = sharded.slices(lengths)
+        return [sharded.tasks(block, task, dtype, count) for block, count in zip(blocks, counts, strict=True)]
 
     def map_blocks(self, X: Any, function: Any, columns: int | None, dtype: Any = None) -> Any:
         """A lazy Dask array of ``function(features of a block)``; one-dimensional if `columns` is None."""
@@ -195,13 +171,14 @@ class LDSU(ldsu.LDSU):
         def task(name: str, call: Any, *arguments: Any) -> Any:
             return delayed(call, pure=False)(*arguments, dask_key_name=f"ldsu-{name}-{uuid.uuid4().hex}")
 
-        blocks = []
-        for block, length, count in zip(delayed_blocks(X), lengths, self._slices(lengths), strict=True):
-            samples = task("read", as_floats, block)
-            result = task("result", function, self._features_of(samples, task, input_dtype.name, count))
-            shape = (length,) if columns is None else (length, columns)
-            blocks.append(da.from_delayed(result, shape=shape, dtype=dtype or input_dtype))
-        return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
+        samples = [task("read", as_floats, block) for block in delayed_blocks(X)]
+        features = self._block_tasks(samples, lengths, task, input_dtype.name)
+        width = () if columns is None else (columns,)
+        results = [
+            da.from_delayed(task("result", function, Z), shape=(length, *width), dtype=dtype or input_dtype)
+            for Z, length in zip(features, lengths, strict=True)
+        ]
+        return da.concatenate(results, axis=0, allow_unknown_chunksizes=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -225,20 +202,20 @@ class LDSU(ldsu.LDSU):
         model.feature_map_ = self.feature_map_
         sharded = self._sharded()
         if sharded is not None:
-            n = sharded.solved.shards.directory.n
-            width = self.n_features_in_ + sum(sharded.solved.coefficients.shape)
+            n = sharded.shards.directory.n
+            width = self.n_features_in_ + sum(sharded.coefficients.shape)
             require_memory(
                 2 * 8 * n * width,
                 f"The model of {n} samples",
                 "Use it on the cluster, or fit with fewer anchors (min_anchors) or features (n_components).",
             )
-            model.feature_map_ = sharded.local("cpu")
+            model.feature_map_ = sharded.to_local()
         return model
 
     def _sharded(self) -> ShardedExpansion | None:
         return self.feature_map_ if isinstance(self.feature_map_, ShardedExpansion) else None
 
-    def _fit_on_client(self, X: np.ndarray, y: Any, names: list[str] | None) -> Self:
+    def _fit_on_client(self, X: np.ndarray, y: Any) -> Self:
         model = ldsu.LDSU(**self.get_params()).fit(X, y)
         for name, value in vars(model).items():
             if name.endswith("_"):

@@ -20,12 +20,11 @@ from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import ONE
 from ldsu._utils.memory import GIB, require_memory
+from ldsu._utils.sizes import HoldsArrays, bytes_held
 from ldsu.dask.allocation import FILLED_SHARE, trim_freed_memory
 from ldsu.dask.cluster import Cluster, even_parts
-from ldsu.dask.pieces import Piece, outcome
-from ldsu.dask.recomputed import fingerprint, require_same
-from ldsu.dask.shards import Shards
-from ldsu.dask.sizes import HoldsArrays, bytes_held
+from ldsu.dask.pieces import Piece
+from ldsu.dask.shards import Shards, fingerprint, require_same
 from ldsu.dask.task_group import Peers, run_group
 from ldsu.solvers import Settings, coarse_inverse_of, columns_of, conjugate_gradients
 
@@ -78,46 +77,24 @@ class SplitRows(NamedTuple):
 class Part(HoldsArrays):
     """The system between the samples of one part (m) and its halo samples (h).
 
-    Attributes
-    ----------
-    G, L : sparse arrays of shape (m, m + h), (m + h, m + h)
-        Rows of the factor, and ``eta lam`` times the Laplacian of its cliques. `scaled` multiplies the columns of G by
-        D^-1/2, and L from both sides, and converts them to `SplitRows`: one for G, and a list for the local rows of L.
-    L_halo : SplitRows
-        Halo rows of L.
-    labelled, codes : ndarrays of shape (l,)
-        Labelled samples, and their classes.
-    counts : ndarray of shape (l,)
-        eta times the class size.
-    strength : float
-        eta.
-    groups : sparse array of shape (m, p)
-        ``D^1/2`` times the indicator of the samples that share their nearest landmark.
-    near : ndarray of shape (m,)
-        Nearest landmarks.
-    recv_from : list of (int, slice)
-        Other parts, and which of the h halo samples they own.
-    send_to : list of (int, ndarray)
-        Other parts, and which of the m samples are in their halo.
-    scale : ndarray of shape (m,)
-        ``D^-1/2``, initially ones.
-    n_classes, n_groups : int
+    `scaled` multiplies the columns of G by D^-1/2, and L from both sides, and converts them to `SplitRows`: one for G,
+    a list for the local rows of L, and one for its halo rows.
     """
 
-    G: Any
-    L: Any
-    labelled: np.ndarray
-    codes: np.ndarray
-    counts: np.ndarray
-    strength: float
-    near: np.ndarray
-    scale: np.ndarray
+    G: Any  # (m, m + h): rows of the factor
+    L: Any  # (m + h, m + h): ``eta lam`` times the Laplacian of its cliques
+    labelled: np.ndarray  # (l,): labelled samples
+    codes: np.ndarray  # (l,): their classes
+    counts: np.ndarray  # (l,): eta times the size of their class
+    strength: float  # eta
+    near: np.ndarray  # (m,): nearest landmarks
+    scale: np.ndarray  # (m,): ``D^-1/2``, initially ones
     n_classes: int
     n_groups: int
     L_halo: Any = None
-    groups: Any = None
-    recv_from: Sequence[tuple[int, slice]] = ()
-    send_to: Sequence[tuple[int, np.ndarray]] = ()
+    groups: Any = None  # (m, p): ``D^1/2`` times the indicator of the samples that share their nearest landmark
+    recv_from: Sequence[tuple[int, slice]] = ()  # other parts, and which of the h halo samples they own
+    send_to: Sequence[tuple[int, np.ndarray]] = ()  # other parts, and which of the m samples are in their halo
 
     @property
     def dtype(self) -> Any:
@@ -189,17 +166,15 @@ def without_features(piece: Piece) -> Piece:
     return replace(piece, P=np.empty((0, piece.P.shape[1]), piece.P.dtype))
 
 
-def scale_of(built: tuple[Part, Halo, np.ndarray], received: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """``D^-1/2`` of the samples of a part, with the contributions of other parts to the diagonal."""
+def scale_of(
+    built: tuple[Part, Halo, np.ndarray], received: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``D^-1/2`` of a part's samples, with the contributions of other parts to the diagonal; and nearest landmarks."""
     part, _, diagonal = built
     total = diagonal[: part.G.shape[0]].copy()
     for rows, values in received:
         total[rows] += values
-    return (1 / np.sqrt(total)).astype(part.dtype)
-
-
-def _near(built: tuple[Part, Halo, np.ndarray]) -> np.ndarray:
-    return built[0].near
+    return (1 / np.sqrt(total)).astype(part.dtype), part.near
 
 
 def halo_in(halo: Halo, number: int, b: int) -> tuple[int, np.ndarray]:
@@ -216,22 +191,20 @@ def halo_diagonal(built: tuple[Part, Halo, np.ndarray], b: int) -> tuple[np.ndar
 
 def scaled(
     built: tuple[Part, Halo, np.ndarray],
-    scale: np.ndarray,
-    halo_scale: Sequence[np.ndarray],
-    halo_near: Sequence[np.ndarray],
+    local: tuple[np.ndarray, np.ndarray],
+    in_halo: Sequence[tuple[np.ndarray, np.ndarray]],
     send_to: Sequence[tuple[int, np.ndarray]],
     before: int,
 ) -> tuple[Part, np.ndarray, np.ndarray]:
     """A part with its system scaled, its share of the system between groups (p, p), and its groups' classes (c, p).
 
-    Other parts send the values of its halo, whose fingerprint must be `before`.
+    Scales and nearest landmarks are those of its samples, and of its halo, whose fingerprint must be `before`.
     """
     trim_freed_memory()
     part, halo, _ = built
     require_same(halo.rows, before)
-    scales = np.concatenate([scale, *halo_scale])
-    m, size = part.G.shape
-    group = np.concatenate([part.near, *halo_near])
+    scales, group = (np.concatenate(values) for values in zip(local, *in_halo, strict=True))
+    (m, size), scale = part.G.shape, local[0]
     indicator = scipy.sparse.csr_array((np.ones_like(scales), group, np.arange(size + 1)), shape=(size, part.n_groups))
     # Scales cancel: E is the scaled system times the group columns ``D^1/2 indicator`` from both sides.
     E = np.zeros((part.n_groups, part.n_groups))
@@ -271,9 +244,9 @@ def coarse(shares: Sequence[tuple[np.ndarray, np.ndarray]], strength: float, dty
     return np.asarray(coarse_inverse_of(E - strength * (classes.T @ classes), dtype, ONE))
 
 
-def halo_values(values: np.ndarray, halo: Halo, b: int) -> np.ndarray:
-    """Values of part b in the halo of another part."""
-    return values[halo.rows[b]]
+def halo_values(values: tuple[np.ndarray, np.ndarray], halo: Halo, b: int) -> tuple[np.ndarray, ...]:
+    """Scales and nearest landmarks of part b in the halo of another part."""
+    return tuple(some[halo.rows[b]] for some in values)
 
 
 class PartOperator:
@@ -345,16 +318,7 @@ def solve_rows(
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], int, float]:
     """A part's rows of ``B^-1 E_A``, of ``eta M P`` and of ``H = P - B^-1 eta M P``; iterations; residual.
 
-    Parameters
-    ----------
-    peers : Peers
-        The other parts.
-    V : ndarray of shape (m, b)
-        ``D^1/2 P`` for some columns of P.
-    rows, columns : ndarrays of int
-        Rows of the part that are anchors, and the columns of E_A with ones in these rows.
-    width : int
-        Number of columns of E_A.
+    V (m, b) is ``D^1/2 P`` for some columns of P. E_A has `width` columns: those in `columns` are one in these `rows`.
     """
     trim_freed_memory()  # of earlier tasks: this task is long and needs all available memory
     system, scale = PartOperator(part, inverse, peers), part.scale[:, None]
@@ -388,14 +352,6 @@ def rows_between(solved: tuple[Sequence[np.ndarray], int, float], number: int, s
     return solved[0][number][start:stop].copy()
 
 
-@dataclass(frozen=True)
-class PartitionedSystem:
-    """The parts on the cluster (futures), and the inverse of the system between groups."""
-
-    parts: list[Any]
-    inverse: Any
-
-
 def build(
     pieces: list[list[Any]],
     firsts: np.ndarray,
@@ -404,8 +360,11 @@ def build(
     settings: Settings,
     dtype: str,
     cluster: Cluster,
-) -> PartitionedSystem:
-    """Build the scaled parts from the pieces of their shards; the lists of pieces are emptied."""
+) -> tuple[list[Any], Any]:
+    """Futures of the scaled parts, from the pieces of their shards, and of the inverse of the system between groups.
+
+    The lists of pieces are emptied.
+    """
     submit, parts_range = cluster.submit, range(len(pieces))
     workers = cluster.assign_workers(len(pieces))
     part_bytes = int(np.diff(firsts).max()) * row_bytes(settings, dtype)
@@ -425,112 +384,95 @@ def build(
     for a in parts_range:
         received = [submit("back", halo_diagonal, built[b], a) for b in send_to[a]]
         scales.append(submit("scale", scale_of, built[a], received))
-    near = [submit("near", _near, part) for part in built]
-    cluster.wait([*scales, *near])
+    cluster.wait(scales)
     for pieces_of_part in pieces:
         pieces_of_part.clear()  # release their memory
     cluster.free_memory(PROCESS_BYTES + part_bytes)
     for a in parts_range:
-        in_halo = [
-            [submit("halo", halo_values, values[b], halos[a], b) for b in recv_from[a]] for values in (scales, near)
-        ]
+        in_halo = [submit("halo", halo_values, scales[b], halos[a], b) for b in recv_from[a]]
         sent = [submit("halo", halo_in, halos[b], b, a) for b in send_to[a]]
-        done.append(submit("scaled", scaled, built[a], scales[a], *in_halo, sent, before[a], worker=workers[a]))
+        done.append(submit("scaled", scaled, built[a], scales[a], in_halo, sent, before[a], worker=workers[a]))
     del built  # each part is released as soon as it is scaled
     inverse = submit(
         "coarse", coarse, [submit("share", itemgetter(1, 2), part) for part in done], settings.strength, dtype
     )
     parts = [submit("part", itemgetter(0), part) for part in done]
     cluster.wait([inverse, *parts])
-    return PartitionedSystem(parts, inverse)
+    return parts, inverse
 
 
-def solve(
-    pieces: list[Any],
-    P: list[Any],
-    anchors: np.ndarray,
-    q: int,
-    sizes: np.ndarray,
-    n_groups: int,
-    settings: Settings,
-    dtype: str,
-    shards: Shards,
-    cluster: Cluster,
-) -> tuple[list[Any], list[Any], list[Any], int, float]:
-    """``B^-1 E_A``, ``eta M P`` and H by shards, iterations and residual, with the system in parts.
+@dataclass(frozen=True)
+class PartitionedSystem:
+    """The system of pieces, a future per shard, in parts on the workers; with q columns of landmark features.
 
-    Parameters
-    ----------
-    pieces, P : lists of Future
-        Of each shard.
-    anchors : ndarray of int
-        Places.
-    q : int
-        Number of columns of P.
-    sizes : ndarray of shape (c,)
-        Number of labelled samples per class.
-    n_groups : int
-        Number of landmarks.
+    `sizes` (c,) are the numbers of labelled samples per class, `n_groups` is the number of landmarks.
     """
-    submit = cluster.submit
-    pieces[:] = [submit("piece", without_features, piece) for piece in pieces]
-    cluster.wait(pieces)
-    first_places = shards.directory.first_places
-    n, S = int(first_places[-1]), first_places.size - 1
-    threads = cluster.threads()
-    max_rows = int(PART_SHARE * cluster.memory()) // row_bytes(settings, dtype)
-    count = min(S, -(-even_parts(n, max_rows, threads) // threads) * threads)  # equally many per thread
-    cuts = np.round(np.linspace(0, S, count + 1)).astype(int)
-    firsts = first_places[cuts]
-    shards_of_parts = [range(a, b) for a, b in pairwise(cuts.tolist())]
-    pieces_of_parts = [[pieces[s] for s in part_shards] for part_shards in shards_of_parts]
-    pieces.clear()
-    system = build(pieces_of_parts, firsts, sizes, n_groups, settings, dtype, cluster)
-    extents = np.array(cluster.collect([submit("size", extent, part) for part in system.parts]))
-    held, rows, n_halo, n_halo_rows = (extents.max(axis=0) * -(-count // threads)).tolist()
-    column = column_bytes(rows, n_halo, n_halo_rows, dtype)
-    width = columns_at_a_time(anchors.size + q, column, rows, held, cluster)
-    blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
-    outcomes = []
-    owner = np.searchsorted(firsts, anchors, side="right") - 1
-    for block in gen_batches(anchors.size + q, width):
-        first, second = columns_of(block, anchors.size)
-        inputs, constants = [], []
-        for a, (part, part_shards) in enumerate(zip(system.parts, shards_of_parts, strict=True)):
-            V = submit("columns", unscaled_columns, part, [P[s] for s in part_shards], second)
-            inputs.append([part, system.inverse, V])
-            columns = np.flatnonzero(owner[first] == a)
-            constants.append((anchors[first][columns] - firsts[a], columns, first.stop - first.start, settings))
-        cluster.wait([V for *_, V in inputs])
-        input_bytes = rows * np.dtype(dtype).itemsize  # already in memory
-        cluster.free_memory(PROCESS_BYTES + width * (column - input_bytes))
-        cluster.show_progress(f"columns {block.start + 1} to {block.stop} of {anchors.size + q}")
-        solved = run_group(cluster, "solve", solve_rows, inputs, constants)
-        for part_shards, begin, result in zip(shards_of_parts, firsts[:-1], solved, strict=True):
-            for s in part_shards:
-                between = int(first_places[s] - begin), int(first_places[s + 1] - begin)
-                for number, blocks in enumerate(blocks_of):
-                    blocks[s].append(submit("rows", rows_between, result, number, *between))
-        outcomes += cluster.collect([submit("outcome", outcome, result) for result in solved])
-        # Wait for all blocks so far: results lost with a worker are solved again before the next block, not beside it.
-        cluster.wait([*chain(*chain(*blocks_of))])
-        del inputs, V, solved, result
-    joined = [[submit("columns", np.hstack, block) for block in blocks] for blocks in blocks_of]
-    for blocks in joined:
-        cluster.wait(blocks)
-    iterations, residual = (max(values) for values in zip(*outcomes, strict=True))
-    return joined[0], joined[1], joined[2], int(iterations), float(residual)
+
+    pieces: list[Any]
+    q: int
+    shards: Shards
+    cluster: Cluster
+    sizes: np.ndarray
+    n_groups: int
+
+    def solve(
+        self, anchors: np.ndarray, P: list[Any], settings: Settings
+    ) -> tuple[list[Any], list[Any], list[Any], int, float]:
+        """As `JointSystem.solve`, by shards; the pieces are released."""
+        cluster, pieces, first_places, q = self.cluster, self.pieces, self.shards.directory.first_places, self.q
+        submit, dtype = cluster.submit, self.shards.frame.dtype
+        pieces[:] = [submit("piece", without_features, piece) for piece in pieces]
+        cluster.wait(pieces)
+        n, S = int(first_places[-1]), first_places.size - 1
+        threads = cluster.threads()
+        max_rows = int(PART_SHARE * cluster.memory()) // row_bytes(settings, dtype)
+        count = min(S, -(-even_parts(n, max_rows, threads) // threads) * threads)  # equally many per thread
+        cuts = np.round(np.linspace(0, S, count + 1)).astype(int)
+        firsts = first_places[cuts]
+        shards_of_parts = [range(a, b) for a, b in pairwise(cuts.tolist())]
+        pieces_of_parts = [[pieces[s] for s in part_shards] for part_shards in shards_of_parts]
+        pieces.clear()
+        parts, inverse = build(pieces_of_parts, firsts, self.sizes, self.n_groups, settings, dtype, cluster)
+        extents = np.array(cluster.collect([submit("size", extent, part) for part in parts]))
+        held, rows, n_halo, n_halo_rows = (extents.max(axis=0) * -(-count // threads)).tolist()
+        column = column_bytes(rows, n_halo, n_halo_rows, dtype)
+        width = columns_at_a_time(anchors.size + q, column, rows, held, cluster)
+        blocks_of: list[list[list[Any]]] = [[[] for _ in range(S)] for _ in range(3)]
+        outcomes = []
+        owner = np.searchsorted(firsts, anchors, side="right") - 1
+        for block in gen_batches(anchors.size + q, width):
+            first, second = columns_of(block, anchors.size)
+            inputs, constants = [], []
+            for a, (part, part_shards) in enumerate(zip(parts, shards_of_parts, strict=True)):
+                V = submit("columns", unscaled_columns, part, [P[s] for s in part_shards], second)
+                inputs.append([part, inverse, V])
+                columns = np.flatnonzero(owner[first] == a)
+                constants.append((anchors[first][columns] - firsts[a], columns, first.stop - first.start, settings))
+            cluster.wait([V for *_, V in inputs])
+            input_bytes = rows * np.dtype(dtype).itemsize  # already in memory
+            cluster.free_memory(PROCESS_BYTES + width * (column - input_bytes))
+            cluster.show_progress(f"columns {block.start + 1} to {block.stop} of {anchors.size + q}")
+            solved = run_group(cluster, "solve", solve_rows, inputs, constants)
+            for part_shards, begin, result in zip(shards_of_parts, firsts[:-1], solved, strict=True):
+                for s in part_shards:
+                    between = int(first_places[s] - begin), int(first_places[s + 1] - begin)
+                    for number, blocks in enumerate(blocks_of):
+                        blocks[s].append(submit("rows", rows_between, result, number, *between))
+            outcomes += cluster.collect([submit("outcome", itemgetter(1, 2), result) for result in solved])
+            # Wait for all blocks: results lost with a worker are solved again before the next block, not beside it.
+            cluster.wait([*chain(*chain(*blocks_of))])
+            del inputs, V, solved, result
+        joined = [[submit("columns", np.hstack, block) for block in blocks] for blocks in blocks_of]
+        for blocks in joined:
+            cluster.wait(blocks)
+        iterations, residual = (max(values) for values in zip(*outcomes, strict=True))
+        return joined[0], joined[1], joined[2], int(iterations), float(residual)
 
 
 def columns_at_a_time(total: int, column: int, rows: int, held: int, cluster: Cluster) -> int:
     """Number of right-hand sides, of `total`, that are solved together; the last block may be smaller.
 
-    Parameters
-    ----------
-    column : int
-        Bytes per right-hand side.
-    rows, held : int
-        Rows per thread, and bytes of its parts of the system.
+    `column` are the bytes of each, for `rows` rows per thread that holds `held` bytes of the system.
     """
     memory = cluster.memory()
     held += PROCESS_BYTES

@@ -1,43 +1,27 @@
-"""Contribution of a shard to the sparse system: cliques, landmark features and rows of the factor of its samples."""
+"""Contribution of a shard to the sparse system, and the whole system on every worker, joined from all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from ldsu._utils.arrays import ONE
+from ldsu._utils.sizes import HoldsArrays
+from ldsu.dask.cluster import Cluster
 from ldsu.dask.shard_search import Neighborhood
-from ldsu.dask.shards import Shard
-from ldsu.dask.sizes import HoldsArrays
-from ldsu.graphs import clique_grams, clique_weights
+from ldsu.dask.shards import Shard, Shards
+from ldsu.graphs import clique_grams
 from ldsu.neighbors import cliques
-from ldsu.solvers import (
-    JointSystem,
-    Settings,
-    conditioning_sets,
-    landmark_directions,
-    landmark_features,
-    random_ranks,
-    residual_factor,
-)
+from ldsu.solvers import JointSystem, Landmarks, Settings
 
-
-@dataclass(frozen=True)
-class Landmarks(HoldsArrays):
-    """Points (p x d), and the transform from kernel values at them to features (p x q)."""
-
-    points: np.ndarray
-    transform: np.ndarray
-    gamma: float
-
-    def features(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Landmark features of samples (n x q), and the nearest landmark of each."""
-        P, nearest = landmark_features(samples, self.points, self.transform, self.gamma, ONE)
-        return P, nearest
+# Maximum number of right-hand sides that are solved together.
+COLUMNS = 40
 
 
 @dataclass(frozen=True)
@@ -59,32 +43,14 @@ class Labels(HoldsArrays):
 
 @dataclass(frozen=True)
 class Piece(HoldsArrays):
-    """Part of the system of a shard; columns and members are places.
+    """Part of the system of a shard; columns and members are places."""
 
-    Attributes
-    ----------
-    factor : sparse array of shape (m, n)
-        Rows of G.
-    members, weights : arrays of shape (m, k), (m, k, k)
-        Of the cliques; the weights in the units that lam multiplies.
-    P : ndarray of shape (m, q)
-        Landmark features.
-    groups : ndarray of shape (m,)
-        Nearest landmarks.
-    codes : ndarray of shape (m,)
-    """
-
-    factor: scipy.sparse.csr_array
-    members: np.ndarray
-    weights: np.ndarray
-    P: np.ndarray
-    groups: np.ndarray
-    codes: np.ndarray
-
-
-def make_landmarks(points: np.ndarray, n: int, gamma: float, settings: Settings) -> Landmarks:
-    """Landmarks at these points of n samples."""
-    return Landmarks(points, landmark_directions(points, n, gamma, settings, ONE), gamma)
+    factor: scipy.sparse.csr_array  # (m, n): rows of G
+    members: np.ndarray  # (m, k): of the cliques
+    weights: np.ndarray  # (m, k, k): their Laplacians, in the units that lam multiplies
+    P: np.ndarray  # (m, q): landmark features
+    groups: np.ndarray  # (m,): nearest landmarks
+    codes: np.ndarray  # (m,)
 
 
 def grams_of(shard: Shard, around: Neighborhood, clique_size: int) -> np.ndarray:
@@ -93,39 +59,72 @@ def grams_of(shard: Shard, around: Neighborhood, clique_size: int) -> np.ndarray
     return clique_grams(np.concatenate([shard.points, around.points]), members, ONE)
 
 
-def scatter(grams: np.ndarray) -> float:
-    """Sum of the squared distances of samples from the mean of their clique."""
-    return float(np.trace(grams, axis1=1, axis2=2).sum())
-
-
-def weights_of(grams: np.ndarray, theta: float) -> np.ndarray:
-    """Laplacians of cliques from their Gram matrices."""
-    return clique_weights(grams, theta)
-
-
 def make_piece(
     shard: Shard,
     around: Neighborhood,
-    first_place: int,
-    n: int,
     weights: np.ndarray,
-    scale: float,
     landmarks: Landmarks,
     labels: Labels,
+    n: int,
     settings: Settings,
 ) -> Piece:
     """The part of the system of a shard, of n samples in total."""
-    m, k = len(shard.points), weights.shape[1]
-    places = np.concatenate([np.arange(first_place, first_place + m), around.others])
-    points = np.concatenate([shard.points, around.points])
-    P, groups = landmarks.features(points)
-    rank = random_ranks(np.concatenate([shard.rows, around.rows]), settings.random_state)
-    sets = conditioning_sets(around.neighbors.astype(np.int64), rank, settings.n_conditioning, ONE)
-    rows, columns, values = residual_factor(points, P, sets, landmarks.gamma, settings.nugget, ONE)
-    members = places[cliques(around.neighbors[:, : k - 1].astype(np.int64), ONE)]
+    m, neighbors = len(shard.points), around.neighbors.astype(np.int64)
+    places = np.concatenate([shard.places, around.others])
+    points, all_rows = np.concatenate([shard.points, around.points]), np.concatenate([shard.rows, around.rows])
+    P, groups, (rows, columns, values) = landmarks.split_kernel(points, all_rows, neighbors, settings, ONE)
+    members = places[cliques(neighbors[:, : weights.shape[1] - 1], ONE)]
     factor = ONE.sparse(rows, places[columns], values, (m, n))
     # Copies: a view would keep the rows of other shards in memory.
-    return Piece(factor, members, weights * scale, P[:m].copy(), groups[:m].copy(), labels.of(shard.rows))
+    return Piece(factor, members, weights, P[:m].copy(), groups[:m].copy(), labels.of(shard.rows))
+
+
+def whole_bytes(n: int, q: int, settings: Settings, dtype: str) -> int:
+    """Bytes of the whole system on one worker while it is joined and a block is solved."""
+    entries, itemsize = 2 * (settings.n_conditioning + 1) + settings.clique_size**2, np.dtype(dtype).itemsize
+    return n * (entries * (itemsize + 12) + 8 * settings.clique_size**2 + itemsize * (q + 8 * COLUMNS))
+
+
+@dataclass(frozen=True)
+class ReplicatedSystem:
+    """The system of pieces, a future per shard, joined on every worker; with q columns of landmark features."""
+
+    pieces: list[Any]
+    q: int
+    shards: Shards
+    cluster: Cluster
+
+    def solve(
+        self, anchors: np.ndarray, P: list[Any], settings: Settings
+    ) -> tuple[list[Any], list[Any], list[Any], int, float]:
+        """As `JointSystem.solve`, one task per block of right-hand sides."""
+        cluster, directory = self.cluster, self.shards.directory
+        # Equally many blocks per thread, each of anchors and of columns, since anchors need more iterations.
+        total, threads = anchors.size + self.q, cluster.threads()
+        count = min(total, -(-total // (COLUMNS * threads)) * threads)
+        ends = [np.round(np.linspace(0, size, count + 1)).astype(int).tolist() for size in (anchors.size, self.q)]
+        blocks = [(slice(*first), slice(*second)) for first, second in zip(*map(pairwise, ends), strict=True)]
+        workers = cluster.assign_workers(count)
+        # Each worker joins it itself, rather than wait for another worker.
+        systems = {
+            worker: cluster.submit("system", join_pieces, self.pieces, settings, self.shards.frame.dtype, worker=worker)
+            for worker in set(workers)
+        }
+        cuts = directory.first_places[1:-1]
+        solved = [
+            cluster.submit("solve", solve_block, systems[worker], anchors[a], p, settings, cuts, worker=worker)
+            for (a, p), worker in zip(blocks, workers, strict=True)
+        ]
+        del systems  # each is released with the last block that needs it
+        outcomes = cluster.collect([cluster.submit("outcome", itemgetter(1, 2), block) for block in solved])
+
+        def columns(s: int, number: int) -> Any:
+            cut = [cluster.submit("cut", _part_of, block, s, number) for block in solved]
+            return cluster.submit("columns", np.hstack, cut)
+
+        Z, MP, H = ([columns(s, number) for s in range(directory.n_shards)] for number in range(3))
+        cluster.wait([*Z, *MP, *H])
+        return Z, MP, H, max(i for i, _ in outcomes), max(r for _, r in outcomes)
 
 
 @dataclass(frozen=True)
@@ -144,19 +143,17 @@ def join_pieces(pieces: Sequence[Piece], settings: Settings, dtype: str) -> Whol
         for name in ("members", "weights", "P", "groups", "codes")
     )
     triplets = factor.row, factor.col, factor.data
-    system = JointSystem.build(triplets, members, weights, groups, codes, settings, ONE, dtype)
-    return WholeSystem(system, P)
+    return WholeSystem(JointSystem.build(triplets, members, weights, groups, codes, settings, ONE, dtype), P)
 
 
 def solve_block(
-    whole: WholeSystem, anchors: np.ndarray, columns: slice, settings: Settings, first_places: np.ndarray
+    whole: WholeSystem, anchors: np.ndarray, columns: slice, settings: Settings, cuts: np.ndarray
 ) -> tuple[list[tuple[np.ndarray, np.ndarray, np.ndarray]], int, float]:
-    """``B^-1 E_A``, ``eta M P`` and H for some anchors and some columns of P, by shards; iterations; residual."""
+    """``B^-1 E_A``, ``eta M P`` and H for some anchors and some columns of P, cut into shards; iterations; residual."""
     *blocks, iterations, residual = whole.system.solve_columns(anchors, whole.P[:, columns], settings)
-    by_shard = zip(*(np.split(block, first_places[1:-1]) for block in blocks), strict=True)
+    by_shard = zip(*(np.split(block, cuts) for block in blocks), strict=True)
     return list(by_shard), iterations, residual
 
 
-def outcome(solved: tuple[Any, int, float]) -> tuple[int, float]:
-    """Iterations and residual of a solve."""
-    return solved[1], solved[2]
+def _part_of(solved: tuple[Any, int, float], s: int, number: int) -> Any:
+    return solved[0][s][number]

@@ -17,11 +17,9 @@ import numpy as np
 from ldsu._utils.arrays import ONE
 from ldsu.dask import shard_search as search
 from ldsu.dask.cluster import Cluster
-from ldsu.dask.pieces import Landmarks
-from ldsu.dask.shards import Directory, Frame
-from ldsu.dask.solver import SolvedShards
+from ldsu.dask.shards import Directory, Shards
 from ldsu.neighbors import CellIndex, NeighborIndex
-from ldsu.solvers import LocalExpansion, neighbor_weights
+from ldsu.solvers import Frame, Landmarks, LocalExpansion
 
 # New rows of the client per batch.
 BATCH = 2**14
@@ -60,61 +58,37 @@ def slice_of(block: np.ndarray, sorted_rows: tuple[np.ndarray, np.ndarray], numb
 
 
 def samples_of(part: Slice, frame: Frame) -> search.NewSamples:
-    """New rows as samples."""
-    return search.NewSamples(frame(part.rows))
-
-
-def query_of(part: Slice, new: search.NewSamples, directory: Directory, k: int, exact: bool) -> search.Query:
-    """Neighbor query of new samples."""
-    return search.new_query(new, part.cells, directory, k, exact)
-
-
-def merged(found: Sequence[search.Found], query: search.Query, k: int, exact: bool, directory: Directory) -> np.ndarray:
-    """Places of the best candidates over all shards."""
-    return search.merge(found, query.size, search.n_candidates(k, exact, directory, own=False))
-
-
-def places_by_shard(places: np.ndarray, directory: Directory) -> list[np.ndarray]:
-    """Places split by shard."""
-    return search.remote_places(places, None, 0, directory)
+    """New rows as samples, with their cells."""
+    cells, firsts = np.unique(part.cells, return_index=True)
+    return search.NewSamples(frame(part.rows), np.append(firsts, part.cells.size), cells)
 
 
 def weigh(
     part: Slice,
-    samples: search.NewSamples,
-    query: search.Query,
-    places: np.ndarray,
-    remote: list[np.ndarray],
-    fetched: Sequence[tuple[np.ndarray, np.ndarray]],
+    around: search.Neighborhood,
     landmarks: Landmarks,
     coefficients: np.ndarray,
     frame: Frame,
-    k: int,
     nugget: float,
 ) -> Weights:
     """Weights of the nearest training samples, and features without them."""
-    block = part.rows
-    around = search.rank_candidates(query, samples, places, remote, fetched, k)
+    block, k = part.rows, around.neighbors.shape[1]
     dtype = np.result_type(block, around.points).name  # as in `LocalExpansion`
     new = frame(block, dtype)
-    P_new, _ = landmarks.features(new)
-    P = landmarks.features(around.points)[0]
+    P_new, P = (landmarks.features(samples, ONE)[0] for samples in (new, around.points))
     weights = np.empty((len(block), k), dtype=dtype)
 
     def fill(rows: slice) -> None:
         near = around.neighbors[rows]
-        weights[rows] = neighbor_weights(
-            near, new[rows], P_new[rows], around.points, P, landmarks.gamma, nugget, dtype, ONE
-        )
+        weights[rows] = landmarks.local_weights(new[rows], P_new[rows], near, around.points, P, nugget, ONE)
 
     ONE.each(fill, len(block), (k + 1) * (block.shape[1] + P.shape[1]) * 8)
     return Weights(P_new @ coefficients.astype(dtype), around.others[around.neighbors], weights)
 
 
-def contribution(weights: Weights, local: np.ndarray, t: int, directory: Directory) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with neighbors N in shard t, and ``w^T F_N`` over these: shapes (u,), (u, r)."""
-    first, last = directory.first_places[t], directory.first_places[t + 1]
-    in_shard = (weights.places >= first) & (weights.places < last)
+def contribution(weights: Weights, local: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with neighbors N in a shard from the place `first` on, and ``w^T F_N`` over these: shapes (u,), (u, r)."""
+    in_shard = (weights.places >= first) & (weights.places < first + len(local))
     rows = np.flatnonzero(in_shard.any(axis=1))
     added = np.empty((rows.size, local.shape[1]), dtype=weights.features.dtype)
 
@@ -146,28 +120,19 @@ def restore_order(sorted_rows: tuple[np.ndarray, np.ndarray], slices: Sequence[n
 
 @dataclass(frozen=True)
 class ShardedExpansion:
-    """Features of new rows from a model on a cluster.
+    """Features of new rows from a model on a cluster."""
 
-    Attributes
-    ----------
-    solved : SolvedShards
-    n_conditioning, nugget : int, float
-        Of the local part.
-    block_rows : int
-        Assumed number of rows of blocks of unknown size.
-    cluster : Cluster
-    """
-
-    solved: SolvedShards
+    shards: Shards
+    landmarks: Landmarks
+    landmarks_future: Any  # the same on the cluster
+    P: list[Any]  # futures (m, q): landmark features of the samples of each shard
+    local: list[Any]  # futures (m, r): local part of their features
+    coefficients: np.ndarray  # (q, r): of the landmark features
     n_conditioning: int
     nugget: float
-    block_rows: int
+    exact: bool  # whether the neighbor search is
+    block_rows: int  # assumed number of rows of blocks of unknown size
     cluster: Cluster
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return int(self.solved.coefficients.shape[1])
 
     def slices(self, lengths: Sequence[float]) -> list[int]:
         """Number of slices of each block, from their numbers of rows (NaN if unknown)."""
@@ -176,56 +141,32 @@ class ShardedExpansion:
 
     def rows_at_a_time(self) -> int:
         """Number of new rows whose neighbors, if all different, fit into the memory of a worker."""
-        directory = self.solved.shards.directory
-        n_kept = search.n_candidates(self.n_conditioning + 1, self.solved.exact, directory, own=False)
-        points = self.solved.landmarks.points
+        n_kept = search.n_candidates(self.n_conditioning + 1, self.exact, self.shards.directory, own=False)
+        points = self.landmarks.points
         # Received points, their concatenation, their features with temporary arrays, and their scores and places.
-        width = 2 * (points.shape[1] + self.solved.coefficients.shape[0])
+        width = 2 * (points.shape[1] + self.coefficients.shape[0])
         row_bytes = n_kept * (width * points.itemsize + 8 * 12)
         return max(1, int(NEIGHBORS_SHARE * self.cluster.memory()) // row_bytes)
 
     def tasks(self, block: Any, task: Callable[..., Any], dtype: str, count: int) -> Any:
         """Tasks, by ``task(name, function, *arguments)``, for the features of a block of rows in `count` slices."""
-        solved = self.solved
-        order = task("order", sort_by_cell, block, solved.frame, solved.shards.directory_future, solved.exact)
-        slices = [task("slice", slice_of, block, order, number, count) for number in range(count)]
-        features = [self._slice_tasks(part, task, dtype) for part in slices]
-        return task("features", restore_order, order, features)
-
-    def _slice_tasks(self, part: Any, task: Callable[..., Any], dtype: str) -> Any:
-        solved, shards = self.solved, self.solved.shards
-        directory, frame, exact = shards.directory_future, solved.frame, solved.exact
+        shards, frame = self.shards, self.shards.frame
+        directory, n_shards = shards.directory_future, shards.directory.n_shards
         k = min(self.n_conditioning + 1, shards.directory.n)
-        samples = task("samples", samples_of, part, frame)
-        query = task("query", query_of, part, samples, directory, k, exact)
-        found = [
-            task("search", search.find, query, samples, shard, t, directory, k, exact)
-            for t, shard in enumerate(shards.futures)
-        ]
-        places = task("merge", merged, found, query, k, exact, directory)
-        remote = task("remote", places_by_shard, places, directory)
-        fetched = [
-            task("fetch", search.points_at, shard, remote, t, directory) for t, shard in enumerate(shards.futures)
-        ]
-        weights = task(
-            "weigh",
-            weigh,
-            part,
-            samples,
-            query,
-            places,
-            remote,
-            fetched,
-            solved.landmarks_future,
-            solved.coefficients,
-            frame,
-            k,
-            self.nugget,
-        )
-        added = [
-            task("contribution", contribution, weights, local, t, directory) for t, local in enumerate(solved.local)
-        ]
-        return task("sum", sum_contributions, weights, added, dtype)
+        order = task("order", sort_by_cell, block, frame, directory, self.exact)
+        features = []
+        for number in range(count):
+            part = task("slice", slice_of, block, order, number, count)
+            samples = task("samples", samples_of, part, frame)
+            query = task("query", search.make_query, samples, directory, k, self.exact)
+            around = search.neighbor_tasks(task, query, samples, shards, range(n_shards))
+            weights = task("weigh", weigh, part, around, self.landmarks_future, self.coefficients, frame, self.nugget)
+            added = [
+                task("contribution", contribution, weights, local, int(first))
+                for local, first in zip(self.local, shards.directory.first_places, strict=False)
+            ]
+            features.append(task("sum", sum_contributions, weights, added, dtype))
+        return task("features", restore_order, order, features)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Features of rows on the client."""
@@ -236,37 +177,30 @@ class ShardedExpansion:
             features = self.cluster.collect(
                 [self.tasks(block, submit, X.dtype.name, count) for block, count in zip(sent, counts, strict=True)]
             )
-        return np.concatenate([np.empty((0, self.n_features), dtype=X.dtype), *features])
+        return np.concatenate([np.empty((0, self.coefficients.shape[1]), dtype=X.dtype), *features])
 
-    def local(self, device: str) -> LocalExpansion:
-        """The local feature map, with all training samples on the client."""
-        solved, gather = self.solved, self.cluster.collect
-        directory = solved.shards.directory
-        points = np.concatenate(
-            gather([self.cluster.submit("points", attrgetter("points"), shard) for shard in solved.shards.futures])
-        )
+    def to_local(self) -> LocalExpansion:
+        """The feature map of one machine, with all training samples on the client."""
+        collect, frame, directory = self.cluster.collect, self.shards.frame, self.shards.directory
+        submitted = [self.cluster.submit("points", attrgetter("points"), shard) for shard in self.shards.futures]
+        points = np.concatenate(collect(submitted))
         cells = None
-        if not solved.exact:
-            cells = CellIndex(
-                directory.cells.mean,
-                directory.cells.axes,
-                directory.cells.centers,
-                np.cumsum([0, *directory.sizes]),
-                np.arange(directory.n),
-                directory.cells.components(points),
-            )
+        if not self.exact:
+            mean, axes, centers = directory.cells.mean, directory.cells.axes, directory.cells.centers
+            starts = np.cumsum([0, *directory.sizes])
+            cells = CellIndex(mean, axes, centers, starts, np.arange(directory.n), directory.cells.components(points))
         return LocalExpansion(
-            origin=solved.frame.origin,
-            unit=solved.frame.unit,
+            origin=frame.origin,
+            unit=frame.unit,
             points=points,
-            gamma=solved.landmarks.gamma,
+            gamma=self.landmarks.gamma,
             nugget=self.nugget,
             index=NeighborIndex(points, cells),
-            landmarks=solved.landmarks.points,
-            transform=solved.landmarks.transform,
-            P=np.concatenate(gather(solved.P)),
-            global_coefficients=solved.coefficients,
-            local=np.concatenate(gather(solved.local)),
+            landmarks=self.landmarks.points,
+            transform=self.landmarks.transform,
+            P=np.concatenate(collect(self.P)),
+            global_coefficients=self.coefficients,
+            local=np.concatenate(collect(self.local)),
             n_conditioning=self.n_conditioning,
-            device=device,
+            device="cpu",
         )

@@ -2,21 +2,25 @@
 
 The cells are those of `ldsu.neighbors`, with the same centers for any number of blocks or shards, so that a
 cluster finds the same neighbors as one machine. The place of a sample is its index in the order of the cells.
+
+Dask recomputes the results of a dead worker. Rounding may then differ, on another processor or with another memory
+layout. Values stay close, but discrete choices based on them may change: the cell of a sample between two cells, or one
+of two equidistant neighbors. Results that are valid only for the same choice are compared with the previous ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ldsu._utils.sizes import HoldsArrays
 from ldsu.dask.blocks import Blocks, rows_by_block, take
-from ldsu.dask.cluster import even_parts
-from ldsu.dask.recomputed import changed_data_error, fingerprint, require_same
-from ldsu.dask.sizes import HoldsArrays
+from ldsu.dask.cluster import ClusterError, even_parts
 from ldsu.neighbors import (
     cell_centers,
     cell_means,
@@ -28,20 +32,7 @@ from ldsu.neighbors import (
     rows_for_centers,
     sort_into_cells,
 )
-from ldsu.solvers import in_units
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Conversion of input rows to samples: ``(X - origin) / unit`` in the working precision."""
-
-    origin: np.ndarray
-    unit: float
-    dtype: str
-
-    def __call__(self, X: np.ndarray, dtype: str | None = None) -> np.ndarray:
-        """Samples (n x d) of input rows."""
-        return in_units(X, self.origin, self.unit, dtype or self.dtype)
+from ldsu.solvers import Frame
 
 
 @dataclass(frozen=True)
@@ -63,40 +54,33 @@ class Cells(HoldsArrays):
 
 @dataclass(frozen=True)
 class Shard(HoldsArrays):
-    """Samples of neighboring cells.
+    """Samples of neighboring cells, with the number of the first cell and the place of the first sample."""
 
-    Attributes
-    ----------
-    points : ndarray of shape (m, d)
-    rows : ndarray of shape (m,)
-        Their rows in X.
-    starts : ndarray of shape (cells + 1,)
-        Start of each cell among them.
-    """
+    points: np.ndarray  # (m, d)
+    rows: np.ndarray  # (m,): their rows in X
+    starts: np.ndarray  # (cells + 1,): start of each cell among them
+    first_cell: int = 0
+    first_place: int = 0
 
-    points: np.ndarray
-    rows: np.ndarray
-    starts: np.ndarray
+    @property
+    def cells(self) -> np.ndarray:
+        """Numbers of its cells."""
+        return self.first_cell + np.arange(self.starts.size - 1)
+
+    @property
+    def places(self) -> np.ndarray:
+        """Places of its samples."""
+        return self.first_place + np.arange(len(self.points))
 
 
 @dataclass(frozen=True)
 class Directory(HoldsArrays):
-    """Cells and places of each shard: S shards, C cells, n places.
+    """Cells and places of each shard: S shards, C cells, n places."""
 
-    Attributes
-    ----------
-    cells : Cells
-        With the cell means as centers.
-    sizes : ndarray of shape (C,)
-        Number of samples per cell.
-    first_cells, first_places : ndarrays of shape (S + 1,)
-        First cell and first place of each shard.
-    """
-
-    cells: Cells
-    sizes: np.ndarray
-    first_cells: np.ndarray
-    first_places: np.ndarray
+    cells: Cells  # with the cell means as centers
+    sizes: np.ndarray  # (C,): number of samples per cell
+    first_cells: np.ndarray  # (S + 1,)
+    first_places: np.ndarray  # (S + 1,)
 
     @property
     def n(self) -> int:
@@ -108,16 +92,13 @@ class Directory(HoldsArrays):
         """Number of shards."""
         return self.first_cells.size - 1
 
-    def owners(self, places: np.ndarray) -> np.ndarray:
-        """The shard of each place."""
-        return np.searchsorted(self.first_places, places, side="right") - 1
-
 
 @dataclass(frozen=True)
 class Shards:
-    """Shards on the cluster, and their directory, on the client and on the cluster."""
+    """Shards on the cluster, the frame of their samples, and their directory, on the client and on the cluster."""
 
     futures: list[Any]
+    frame: Frame
     directory: Directory
     directory_future: Any
 
@@ -125,13 +106,7 @@ class Shards:
 def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
     """Assign samples to cells, and gather the samples of each range of cells into a shard.
 
-    Parameters
-    ----------
-    X : Blocks
-        Its futures are not used afterwards.
-    frame : Frame
-    row_bytes : int
-        Memory of tasks per row of a shard.
+    `row_bytes` is the memory of tasks per row of a shard.
     """
     cluster, n = X.cluster, X.shape[0]
     rng = np.random.default_rng(0)  # as in `cell_index`
@@ -162,11 +137,13 @@ def sort_into_shards(X: Blocks, frame: Frame, row_bytes: int) -> Shards:
         raise changed_data_error()
     directory = _directory(summaries, mean, axes)
     shards = [
-        cluster.submit("shard", same_shard, shard, summary.fingerprint)
-        for shard, summary in zip(joined, summaries, strict=True)
+        cluster.submit("shard", same_shard, shard, summary.fingerprint, int(first_cell), int(first_place))
+        for shard, summary, first_cell, first_place in zip(
+            joined, summaries, directory.first_cells, directory.first_places, strict=False
+        )
     ]
     cluster.wait(shards)
-    return Shards(shards, directory, cluster.put("directory", directory))
+    return Shards(shards, frame, directory, cluster.put("directory", directory))
 
 
 def _sample(block: np.ndarray, rows: np.ndarray, frame: Frame, cells: Cells) -> np.ndarray:
@@ -212,20 +189,11 @@ def _join(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cells: Cel
 
 
 class Summary(NamedTuple):
-    """Summary of a shard.
+    """Summary of a shard, for the directory and to detect changes."""
 
-    Attributes
-    ----------
-    sizes, means : ndarrays of shape (cells,), (cells, r)
-        Number of samples and mean of each of its cells.
-    rows : tuple of int
-        Count, sum and sum of squares of its rows.
-    fingerprint : int
-    """
-
-    sizes: np.ndarray
-    means: np.ndarray
-    rows: tuple[int, int, int]
+    sizes: np.ndarray  # (cells,): number of samples of each of its cells
+    means: np.ndarray  # (cells, r)
+    rows: tuple[int, int, int]  # count, sum and sum of squares of its rows
     fingerprint: int
 
 
@@ -234,11 +202,34 @@ MODULUS = 2**64
 
 
 def summarize(shard: Shard, cells: Cells) -> Summary:
-    """Summary of a shard for the directory, with a fingerprint to detect changes."""
+    """Summary of a shard."""
     means = cell_means(cells.components(shard.points), shard.starts)
     rows = shard.rows.astype(np.uint64)
     sums = rows.size, int(rows.sum()), int((rows * rows).sum())
     return Summary(np.diff(shard.starts), means, sums, fingerprint(arrays_of(shard)))
+
+
+def fingerprint(arrays: Iterable[np.ndarray]) -> int:
+    """Checksum of arrays."""
+    number = 0
+    for array in arrays:
+        number = zlib.crc32(np.ascontiguousarray(array).data, number)
+    return number
+
+
+def require_same(arrays: Iterable[np.ndarray], before: int) -> None:
+    """Raise a `ClusterError` unless arrays have the fingerprint `before`."""
+    if fingerprint(arrays) != before:
+        raise changed_data_error()
+
+
+def changed_data_error() -> ClusterError:
+    """The error for results that are recomputed differently."""
+    return ClusterError(
+        "Samples that were lost with a worker are not the same, or not in the same order, after reading them again. "
+        "Either the source of X has changed, or workers have different processors. Fit again on identical workers, "
+        "from data that do not change."
+    )
 
 
 def arrays_of(shard: Shard) -> tuple[np.ndarray, ...]:
@@ -259,10 +250,10 @@ def every_row_once(n: int) -> tuple[int, ...]:
     return n, n * (n - 1) // 2 % MODULUS, n * (n - 1) * (2 * n - 1) // 6 % MODULUS
 
 
-def same_shard(shard: Shard, before: int) -> Shard:
-    """Return a shard after checking that it has not changed: results that depend on it are valid for no other."""
+def same_shard(shard: Shard, before: int, first_cell: int = 0, first_place: int = 0) -> Shard:
+    """A shard with its place, checked not to have changed: results that depend on it are valid for no other."""
     require_same(arrays_of(shard), before)
-    return shard
+    return replace(shard, first_cell=first_cell, first_place=first_place)
 
 
 def _directory(summaries: Sequence[Summary], mean: np.ndarray, axes: np.ndarray) -> Directory:

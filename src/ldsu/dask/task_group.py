@@ -87,19 +87,11 @@ class Mailbox:
 
 
 class Peers:
-    """The members of a task group, as seen by one member.
+    """The members of a task group, as seen by the member `number`, with its mailbox.
 
-    Parameters
-    ----------
-    number, size : int
-        Number of this member, and of all members.
-    mailbox : Mailbox
-        Of this member.
-    fetch : callable
-        ``fetch(member, tag)`` is the future of a message; it fails with an `OSError` if the member is lost.
-    check : callable
-        ``check(member)`` raises `PeersGone` if the member is lost and `Cancelled` if the result is no longer needed:
-        waiting tasks cannot be stopped from outside.
+    ``fetch(member, tag)`` is the future of a message; it fails with an `OSError` if the member is lost.
+    ``check(member)`` raises `PeersGone` if the member is lost and `Cancelled` if the result is no longer needed:
+    waiting tasks cannot be stopped from outside.
     """
 
     def __init__(
@@ -164,24 +156,14 @@ class Peers:
 class TaskGroup:
     """Definition of a task group.
 
-    Attributes
-    ----------
-    name : str
-        Prefix of the task keys.
-    queue : str
-        Of the groups with the same queue, one repeated run is active at a time, because each run may use all available
-        memory. The caller must ensure the same for first runs.
-    function : callable
-        ``function(peers, *inputs, *constants)``.
-    inputs : tuple of tuples of str
-        Keys of the input of each member.
-    constants : tuple of tuples
+    Of the groups with the same queue, one repeated run is active at a time, because each run may use all available
+    memory. The caller must ensure the same for first runs.
     """
 
-    name: str
+    name: str  # prefix of the task keys
     queue: str
-    function: Callable[..., Any]
-    inputs: tuple[tuple[str, ...], ...]
+    function: Callable[..., Any]  # ``function(peers, *inputs, *constants)``
+    inputs: tuple[tuple[str, ...], ...]  # keys, per member
     constants: tuple[tuple[Any, ...], ...]
 
     @property

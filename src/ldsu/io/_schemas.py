@@ -407,7 +407,7 @@ SCHEMAS |= {
         params=Parameter(),
     ),
     "KernelExpansion": _data(
-        "ldsu.solvers._expansion",
+        "ldsu.solvers",
         _check_expansion,
         kernel=Object("Kernel"),
         points=Either(Array("f", "b d"), Array("i", "b", low=0), Sparse("b", "d")),
@@ -416,7 +416,7 @@ SCHEMAS |= {
         device=text(),
     ),
     "LocalExpansion": _data(
-        "ldsu.solvers._local_expansion",
+        "ldsu.solvers",
         **arrays("f", points="n d", landmarks="p d", transform="p q", P="n q", global_coefficients="q r", local="n r"),
         origin=Optional(Array("f", "d")),
         index=Object("NeighborIndex", n="n", d="d"),

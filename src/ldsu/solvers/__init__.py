@@ -6,38 +6,26 @@ settings) -> bytes`` that estimates its peak memory. It takes what does not depe
 use it as ``LDSU(solver=...)``.
 """
 
-from ldsu.solvers._conjugate import conjugate_gradients
 from ldsu.solvers._exact import (
-    RowFeatures,
+    FILTERS,
+    KernelExpansion,
     exact_memory,
     filtered_labelled_kernel,
     smooth_features,
     solve_exact,
     truncated_directions,
 )
-from ldsu.solvers._expansion import KernelExpansion
-from ldsu.solvers._filters import FILTERS, SMOOTH_FILTERS
-from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, warn_residual
-from ldsu.solvers._landmarks import landmark_features, resolve_n_directions
-from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units, neighbor_weights
-from ldsu.solvers._precision import conditional, conditioning_sets, random_ranks, residual_factor
+from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, conjugate_gradients
 from ldsu.solvers._problem import Problem, graph_key, rounded_product
 from ldsu.solvers._sparse import (
-    anchored_features,
-    choose_anchors_among,
-    clique_scale,
-    gamma_in_units,
-    landmark_directions,
-    landmarks_of,
-    products,
-    restore_order,
-    rows_for_spread,
+    MAX_CONDITIONING,
+    Frame,
+    Landmarks,
+    LocalExpansion,
+    resolve_n_directions,
     solve_sparse,
     sparse_memory,
-    spread,
-    tolerance,
     unsupported_reason,
-    working_precision,
 )
 from ldsu.solvers._types import Settings, Solution
 
@@ -48,47 +36,23 @@ __all__ = [
     "FILTERS",
     "MAX_CONDITIONING",
     "MEMORY",
-    "SMOOTH_FILTERS",
     "SOLVERS",
+    "Frame",
     "JointSystem",
     "KernelExpansion",
+    "Landmarks",
     "LocalExpansion",
     "Problem",
-    "RowFeatures",
     "Settings",
     "Solution",
-    "anchored_features",
-    "choose_anchors_among",
-    "clique_scale",
     "coarse_inverse_of",
     "columns_of",
-    "conditional",
-    "conditioning_sets",
     "conjugate_gradients",
-    "exact_memory",
     "filtered_labelled_kernel",
-    "gamma_in_units",
     "graph_key",
-    "in_units",
-    "landmark_directions",
-    "landmark_features",
-    "landmarks_of",
-    "neighbor_weights",
-    "products",
-    "random_ranks",
-    "residual_factor",
     "resolve_n_directions",
-    "restore_order",
     "rounded_product",
-    "rows_for_spread",
     "smooth_features",
-    "solve_exact",
-    "solve_sparse",
-    "sparse_memory",
-    "spread",
-    "tolerance",
     "truncated_directions",
     "unsupported_reason",
-    "warn_residual",
-    "working_precision",
 ]

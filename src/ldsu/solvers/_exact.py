@@ -1,9 +1,11 @@
 """The exact solver: dense kernel matrix, no approximation.
 
-There are two algorithms. The direct algorithm is for "tikhonov": one linear solve gives the filtered kernel at the
-anchors. The spectral algorithm (Algorithm 1 of the paper) decomposes K and then the joint problem; it supports every
-filter, and serves many settings at once. Both run on the device of the problem: samples and sparse graphs are moved
-there, eigenvalues and coefficients back, and n x n matrices are not transferred.
+A direction with a large eigenvalue mu of the joint problem is not smooth on the graphs. The filter multiplies its part
+of the kernel by f(mu): the filtered kernel is ``K f(M K)``. There are two algorithms. The direct algorithm is for
+"tikhonov": one linear solve gives the filtered kernel at the anchors. The spectral algorithm (Algorithm 1 of the paper)
+decomposes K and then the joint problem; it supports every filter, and serves many settings at once. Both run on the
+device of the problem: samples and sparse graphs are moved there, eigenvalues and coefficients back, and n x n matrices
+are not transferred.
 """
 
 from __future__ import annotations
@@ -14,14 +16,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.utils import gen_batches
 
-from ldsu._utils.arrays import CPU, Arrays
-from ldsu._utils.memory import require_memory
+from ldsu._utils.arrays import CPU, Arrays, arrays_on
+from ldsu._utils.memory import BLOCK_BYTES, require_memory
 from ldsu.graphs import class_laplacian_rows
 from ldsu.kernels import Kernel
 from ldsu.labels import class_counts
-from ldsu.solvers._expansion import KernelExpansion
-from ldsu.solvers._filters import SMOOTH_FILTERS
 from ldsu.solvers._problem import Problem, graph_key, rounded_product, stage
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import canonicalize_degenerate, fix_signs, numerical_rank, resolve_n_components
@@ -37,25 +38,32 @@ MOVED_MATRICES = 3
 ASYMMETRY = 1e-8
 
 
-def algorithm(settings: Settings) -> str:
-    """Algorithm to use: "direct" if no decomposition is needed, else "spectral"."""
-    return "direct" if settings.filter == "tikhonov" else "spectral"
+def tikhonov(mu: np.ndarray, strength: float) -> np.ndarray:
+    """``f(mu) = 1 / (1 + strength mu)``: the kernel becomes ``(K^-1 + strength M)^-1``, one linear solve."""
+    return 1 / (1 + strength * mu)
 
 
-def exact_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
-    """Peak main memory of the exact solver, in bytes; for a GPU, only of the results."""
+def heat(mu: np.ndarray, strength: float) -> np.ndarray:
+    """``f(mu) = exp(-strength mu)``: diffusion for a time `strength`."""
+    return np.exp(-strength * mu)
+
+
+SMOOTH_FILTERS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {"tikhonov": tikhonov, "heat": heat}
+# "truncate" is the paper's filter: 1 for the r smallest mu, 0 above. Solvers implement it by keeping r columns.
+FILTERS = ("truncate", *SMOOTH_FILTERS)
+
+
+def exact_memory(X: Any, codes: np.ndarray, settings: Settings, *, on_device: bool = False) -> int:
+    """Peak memory of the exact solver in bytes: on the device, or main memory (for a GPU, only of the results)."""
     n = X.shape[0]
-    matrices = MATRICES[algorithm(settings)]
-    if settings.device.startswith("cuda"):
+    matrices = (DEVICE_MATRICES if on_device else MATRICES)["direct" if settings.filter == "tikhonov" else "spectral"]
+    if settings.device.startswith("cuda") and not on_device:
         matrices = MOVED_MATRICES if settings.cliques == "kernel" or scipy.sparse.issparse(X) else 0
-    return 8 * n * (matrices * n + _columns(n, codes, settings))
-
-
-def _columns(n: int, codes: np.ndarray, settings: Settings) -> int:
-    """Numbers stored per sample, in addition to n x n matrices."""
     if settings.filter == "truncate":
-        return resolve_n_components(settings.n_components, n)
-    return 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
+        columns = resolve_n_components(settings.n_components, n)
+    else:
+        columns = 6 * max(int(np.sum(codes >= 0)), settings.min_anchors)
+    return 8 * n * (matrices * n + columns)
 
 
 def solve_exact(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Solution:
@@ -70,21 +78,21 @@ def solve_exact(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: S
     kernel : Kernel
     settings : Settings
     """
-    arrays, n = problem.arrays, problem.n
+    arrays = problem.arrays
     if arrays.xp is not np:
         require_memory(
-            8 * n * (DEVICE_MATRICES[algorithm(settings)] * n + _columns(n, codes, settings)),
-            f"The exact solver for {n} samples on device {settings.device!r}",
+            exact_memory(problem.X, codes, settings, on_device=True),
+            f"The exact solver for {problem.n} samples on device {settings.device!r}",
             "Use fewer samples, or device='cpu'.",
             arrays.free_memory(),
         )
-    result = _direct(problem, codes, kernel, settings) if algorithm(settings) == "direct" else None
+    result = _direct(problem, codes, kernel, settings) if settings.filter == "tikhonov" else None
     coefficients, eigenvalues, anchors = result or _spectral(problem, codes, kernel, settings)
     with problem.stages("features"):
         coefficients = arrays.get(coefficients)
         feature_map = KernelExpansion(kernel, kernel.support(problem.X), coefficients, device=settings.device)
     L, theta = problem.clique_graph(kernel, settings)
-    return Solution(feature_map, coefficients, eigenvalues, anchors, lambda: L, theta)
+    return Solution(feature_map, coefficients, eigenvalues, anchors, lambda: (L, None), theta)
 
 
 # Coefficients (on the device), eigenvalues and anchors.
@@ -97,9 +105,8 @@ def _direct(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Setti
     None if the solve is inaccurate.
     """
     K, arrays = problem.kernel_matrix(kernel), problem.arrays
-    diagonal = arrays.get(K.diagonal())
-    strength = scaled_strength(settings, float(diagonal.mean()))
-    anchors = kernel_anchors(problem, codes, kernel, settings)
+    anchors, diagonal = choose_anchors(problem, codes, kernel, settings, True)
+    strength = scaled_strength(settings, diagonal)
     C = problem.filtered_columns(kernel, settings, strength * settings.lam, anchors)
     with problem.stages("features"):
         Kt_AA = arrays.dot(K[arrays.put(anchors)], C)
@@ -116,12 +123,10 @@ def _spectral(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Set
             return fix_signs(problem.basis(kernel).coefficients(directions, arrays), arrays), mu, None
     mu, directions = problem.spectrum(kernel, settings, codes, settings.lam)
     basis = problem.basis(kernel)
-    B = basis.coordinates
-    diagonal = arrays.get(arrays.xp.einsum("ij,ij->i", B, B))
-    strength = scaled_strength(settings, float(diagonal.mean()))
-    anchors = coordinate_anchors(problem, codes, kernel, settings)
+    anchors, diagonal = choose_anchors(problem, codes, kernel, settings, False)
+    strength = scaled_strength(settings, diagonal)
     with problem.stages("features"):
-        F_A = arrays.dot(B[arrays.put(anchors)], directions)
+        F_A = arrays.dot(basis.coordinates[arrays.put(anchors)], directions)
         W = arrays.put(SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength))[:, None] * F_A.T
         mapped = anchor_map(arrays.dot(F_A, W), None, strength, float(diagonal.sum()), problem, kernel, settings)
         assert mapped is not None  # symmetric by construction
@@ -142,16 +147,10 @@ def truncated_directions(
 
 @dataclass(frozen=True)
 class RowFeatures:
-    """Features of training and new rows, ``left @ right``, computed for the rows that are asked for.
+    """Features of training and new rows, ``left @ right``, computed for the rows that are asked for."""
 
-    Attributes
-    ----------
-    left : ndarray of shape (n + t, p)
-    right : ndarray of shape (p, r)
-    """
-
-    left: np.ndarray
-    right: np.ndarray
+    left: np.ndarray  # (n + t, p)
+    right: np.ndarray  # (p, r)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """Features of some rows."""
@@ -167,9 +166,8 @@ def smooth_features(
     with `joint` each label and lam has its own spectrum, which is always accurate.
     """
     direct = settings.filter == "tikhonov"
-    diagonal = _kernel_diagonal(problem, kernel, direct)
-    strength = scaled_strength(settings, float(diagonal.mean()))
-    anchors = (kernel_anchors if direct else coordinate_anchors)(problem, codes, kernel, settings)
+    anchors, diagonal = choose_anchors(problem, codes, kernel, settings, direct)
+    strength = scaled_strength(settings, diagonal)
     # If no class has two labels L_w is zero, and lam multiplies the eigenvalues as strength does.
     has_pairs = bool(class_counts(codes).max(initial=0) > 1)
     apart = (direct and not joint) or not has_pairs
@@ -209,21 +207,9 @@ def anchor_map(
     gives features ``S^-1/2 U^T Kt(A, x)``, whose inner products with features of the anchors equal those of Kt: a
     classifier trained at the anchors loses nothing.
 
-    Parameters
-    ----------
-    Kt_AA : array of shape (a, a)
-        The filtered kernel at the anchors.
-    codes : ndarray of shape (a,) or None
-        Class numbers of the anchors, -1 for landmarks; None if the same-class graph is part of Kt.
-    strength : float
-        In the units of K.
-    trace : float
-        Trace of K: the numerical rank is relative to it.
-
-    Returns
-    -------
-    R, eigenvalues : array of shape (a, r), ndarray of shape (r,)
-        None if the solves are inaccurate, which shows in the asymmetry of Kt_AA.
+    `codes` are the class numbers of the anchors, -1 for landmarks, or None if the same-class graph is part of Kt. The
+    strength is in the units of K, and the numerical rank relative to its trace. None if the solves are inaccurate,
+    which shows in the asymmetry of Kt_AA.
     """
     arrays, xp = problem.arrays, problem.arrays.xp
     C = None
@@ -281,85 +267,91 @@ def filtered_labelled_kernel(
     return (G + G.T) / 2
 
 
-def scaled_strength(settings: Settings, typical_diagonal: float) -> float:
+def scaled_strength(settings: Settings, diagonal: np.ndarray) -> float:
     """The filter's strength in the units of K: as given, or divided by K's mean diagonal."""
-    return settings.strength / (typical_diagonal or 1.0) if settings.scaling == "relative" else settings.strength
+    return settings.strength / (float(diagonal.mean()) or 1.0) if settings.scaling == "relative" else settings.strength
 
 
-def _kernel_diagonal(problem: Problem, kernel: Kernel, direct: bool) -> np.ndarray:
-    """Diagonal of K, from the numbers that a fit reads: K for the direct algorithm, else its coordinates."""
-    if direct:
-        return problem.arrays.get(problem.kernel_matrix(kernel).diagonal())
-    B = problem.basis(kernel).coordinates
-    return problem.arrays.get(problem.arrays.xp.einsum("ij,ij->i", B, B))
-
-
-@stage(lambda codes, kernel, settings: (kernel.key, settings.min_anchors, (codes >= 0).tobytes()))
-def kernel_anchors(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
-    """Anchors chosen by the entries of K."""
-    K, get = problem.kernel_matrix(kernel), problem.arrays.get
-    sources = (lambda i: get(K[:, i]), _kernel_diagonal(problem, kernel, True), lambda: get(K.sum(axis=0)))
-    with problem.stages("solve"):
-        return choose_anchors(codes, settings.min_anchors, *sources, eps=kernel.precision(problem.X))
-
-
-@stage(lambda codes, kernel, settings: (kernel.key, settings.min_anchors, (codes >= 0).tobytes()))
-def coordinate_anchors(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> np.ndarray:
-    """Anchors chosen by the coordinates of K."""
-    B, get = problem.basis(kernel).coordinates, problem.arrays.get
-    sources = (lambda i: get(B @ B[i]), _kernel_diagonal(problem, kernel, False), lambda: get(B @ B.sum(axis=0)))
-    with problem.stages("solve"):
-        return choose_anchors(codes, settings.min_anchors, *sources, eps=kernel.precision(problem.X))
-
-
+@stage(lambda codes, kernel, settings, direct: (kernel.key, direct, settings.min_anchors, (codes >= 0).tobytes()))
 def choose_anchors(
-    codes: np.ndarray,
-    min_anchors: int,
-    column: Callable[[int], np.ndarray],
-    diagonal: np.ndarray,
-    column_sums: Callable[[], np.ndarray],
-    *,
-    eps: float,
-) -> np.ndarray:
-    """The labelled points, with landmarks added up to `min_anchors`.
+    problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings, direct: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The labelled points, with landmarks added up to `min_anchors`, and the diagonal of K.
 
     Landmarks are chosen greedily by the largest residual of the kernel (pivoted Cholesky); without labels, the first is
-    the point with the largest kernel sum. The choice does not depend on the order of the rows.
-
-    Parameters
-    ----------
-    codes : ndarray of shape (n,)
-    min_anchors : int
-    column : callable
-        ``column(i)`` is the i-th column of K.
-    diagonal : ndarray of shape (n,)
-        Diagonal of K.
-    column_sums : callable
-        ``column_sums()`` are the sums of the columns of K.
-    eps : float
-        Relative error of the entries of K.
+    the point with the largest kernel sum. The choice does not depend on the order of the rows. The entries of K are
+    those that a fit reads: K for the direct algorithm, else its coordinates.
     """
+    n, get = problem.n, problem.arrays.get
+    A = problem.kernel_matrix(kernel) if direct else problem.basis(kernel).coordinates
+    diagonal = get(A.diagonal() if direct else problem.arrays.xp.einsum("ij,ij->i", A, A))
     labelled = np.flatnonzero(codes >= 0)
-    n = codes.shape[0]
-    if labelled.size >= min(min_anchors, n):
-        return labelled
-    residual = np.array(diagonal, dtype=np.float64)
-    smallest = n * eps * residual.max()
-    factor = np.zeros((n, min_anchors))
-    chosen: list[int] = []
-    queue = labelled.tolist()
-    while len(chosen) < min(min_anchors, n):
-        if queue:
-            pivot = queue.pop(0)
-        else:
-            pivot = int(residual.argmax()) if chosen else int(column_sums().argmax())
-            if residual[pivot] <= smallest:
-                break
-        step = len(chosen)
-        chosen.append(pivot)
-        if residual[pivot] > smallest:
-            factor[:, step] = column(pivot) - factor[:, :step] @ factor[pivot, :step]
-            factor[:, step] /= np.sqrt(residual[pivot])
-            residual -= factor[:, step] ** 2
-        residual[pivot] = 0
-    return np.array(chosen, dtype=np.int64)
+    limit = min(settings.min_anchors, n)
+    if labelled.size >= limit:
+        return labelled, diagonal
+    with problem.stages("solve"):
+        residual = np.array(diagonal, dtype=np.float64)
+        smallest = n * kernel.precision(problem.X) * residual.max()
+        factor = np.zeros((n, settings.min_anchors))
+        chosen: list[int] = []
+        queue = labelled.tolist()
+        while len(chosen) < limit:
+            if queue:
+                pivot = queue.pop(0)
+            else:
+                sums = None if chosen else get(A.sum(axis=0) if direct else A @ A.sum(axis=0))
+                pivot = int(residual.argmax() if sums is None else sums.argmax())
+                if residual[pivot] <= smallest:
+                    break
+            step = len(chosen)
+            chosen.append(pivot)
+            if residual[pivot] > smallest:
+                column = get(A[:, pivot] if direct else A @ A[pivot])
+                factor[:, step] = column - factor[:, :step] @ factor[pivot, :step]
+                factor[:, step] /= np.sqrt(residual[pivot])
+                residual -= factor[:, step] ** 2
+            residual[pivot] = 0
+        return np.array(chosen, dtype=np.int64), diagonal
+
+
+@dataclass(frozen=True)
+class KernelExpansion:
+    """``features(x) = k(x, points) @ coefficients - offset``.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The kernel k.
+    points : array or sparse matrix of shape (b, d)
+        Training points.
+    coefficients : ndarray of shape (b, r)
+        Weights of the points.
+    offset : ndarray of shape (r,) or float
+        Subtracted from the features.
+    device : str
+        Device of the computation, see `ldsu._utils.arrays.arrays_on`.
+    """
+
+    kernel: Kernel
+    points: Any
+    coefficients: np.ndarray
+    offset: np.ndarray | float = 0.0
+    device: str = "cpu"
+
+    def __call__(self, X: Any) -> np.ndarray:
+        """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks."""
+        arrays = arrays_on(self.device)
+        n, (b, r) = X.shape[0], self.coefficients.shape
+        features = np.empty((n, r), dtype=X.dtype)
+        coefficients = arrays.put(self.coefficients)
+        for block in gen_batches(n, max(1, max(BLOCK_BYTES, arrays.block_bytes) // (8 * max(b, 1)))):
+            K = self.kernel(X[block], self.points, arrays)
+            with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
+                features[block] = arrays.get(K @ coefficients) - self.offset
+        if not np.isfinite(features).all():
+            largest = float(np.abs(self.coefficients).max(initial=0))
+            raise ValueError(
+                f"The features of some rows do not fit {X.dtype}: the largest model coefficient is {largest:.3g}. "
+                "Increase the regularization, or rescale X."
+            )
+        return features

@@ -2,57 +2,39 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import Arrays
 from ldsu.labels import class_counts
-from ldsu.solvers._conjugate import conjugate_gradients
 from ldsu.solvers._types import Settings
+
+# Converged columns are dropped when at most this fraction of the columns is left.
+MAX_LEFT = 0.7
 
 
 @dataclass(frozen=True)
 class JointSystem:
-    """``B = G^T G + eta (L_w + lam L)`` scaled to a diagonal of ones: ``D^-1/2 B D^-1/2``.
-
-    Attributes
-    ----------
-    G, G_T, L : sparse matrices of shape (n, n)
-        ``G D^-1/2``, its transpose, and ``eta lam D^-1/2 L D^-1/2``.
-    scale : array of shape (n,)
-        ``D^-1/2``.
-    labelled : int array of shape (m,)
-    classes, classes_T : sparse matrices of shape (c, m), (m, c)
-        Indicator of their classes.
-    counts : array of shape (m,)
-        ``eta`` times the size of its class.
-    strength : float
-        eta.
-    groups, groups_T : sparse matrices of shape (n, p), (p, n)
-        ``D^1/2`` times the indicator of the samples that share their nearest landmark.
-    coarse : array of shape (p, p)
-        Inverse of the system between groups.
-    """
+    """``B = G^T G + eta (L_w + lam L)`` scaled to a diagonal of ones: ``D^-1/2 B D^-1/2``."""
 
     arrays: Arrays
     dtype: str
-    G: Any
-    G_T: Any
-    L: Any
-    scale: Any
-    labelled: Any
-    classes: Any
+    G: Any  # sparse (n, n): ``G D^-1/2``
+    G_T: Any  # its transpose
+    L: Any  # sparse (n, n): ``eta lam D^-1/2 L D^-1/2``
+    scale: Any  # (n,): ``D^-1/2``
+    labelled: Any  # (m,)
+    classes: Any  # sparse (c, m): indicator of their classes
     classes_T: Any
-    counts: Any
-    strength: float
-    groups: Any
+    counts: Any  # (m,): eta times the size of its class
+    strength: float  # eta
+    groups: Any  # sparse (n, p): ``D^1/2`` times the indicator of the samples that share their nearest landmark
     groups_T: Any
-    coarse: Any = None
+    coarse: Any = None  # (p, p): inverse of the system between groups
 
     @classmethod
     def build(
@@ -74,7 +56,8 @@ class JointSystem:
         weights = arrays.put(weights * (eta * settings.lam), dtype)
         diagonals = weights.reshape(n, -1)[:, :: k + 1]
         labelled = np.flatnonzero(codes >= 0)
-        sizes = class_counts(codes)[codes[labelled]]
+        class_sizes = class_counts(codes)
+        sizes = class_sizes[codes[labelled]]
         diagonal = xp.bincount(columns, weights=values**2, minlength=n)
         diagonal = diagonal + xp.bincount(members.reshape(-1), weights=diagonals.reshape(-1), minlength=n)
         diagonal[arrays.put(labelled)] += arrays.put(eta * (sizes - 1.0), "float64")
@@ -84,6 +67,8 @@ class JointSystem:
         second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
         L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
         samples, p = arrays.put(np.arange(n)), int(groups.max()) + 1
+        m, c = labelled.size, class_sizes.size
+        ones, numbers, classes = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes[labelled])
         system = cls(
             arrays,
             dtype,
@@ -92,28 +77,23 @@ class JointSystem:
             L,
             scale,
             arrays.put(labelled),
-            *_indicators(codes[labelled], arrays, dtype),
+            arrays.sparse(classes, numbers, ones, (c, m)),
+            arrays.sparse(numbers, classes, ones, (m, c)),
             arrays.put(eta * sizes, dtype),
             eta,
             arrays.sparse(samples, groups, 1 / scale, (n, p)),
             arrays.sparse(groups, samples, 1 / scale, (p, n)),
         )
-        return replace(system, coarse=system.coarse_inverse(groups, p))
-
-    def coarse_inverse(self, groups: Any, p: int) -> Any:
-        """Inverse of ``C^T (D^-1/2 B D^-1/2) C`` with C the matrix (n x p) of the groups."""
-        arrays = self.arrays
-        E = arrays.zeros((p, p), "float64")
-        samples = arrays.put(np.arange(self.scale.shape[0]))
+        E = arrays.zeros((p, p), "float64")  # the system between groups
 
         def fill(part: slice) -> None:
-            C = arrays.zeros((self.scale.shape[0], part.stop - part.start), self.dtype)
+            C = arrays.zeros((n, part.stop - part.start), dtype)
             inside = (groups >= part.start) & (groups < part.stop)
-            C[samples[inside], groups[inside] - part.start] = 1 / self.scale[inside]
-            E[:, part] = arrays.put(self.groups_T @ self.apply(C), "float64")
+            C[samples[inside], groups[inside] - part.start] = 1 / scale[inside]
+            E[:, part] = arrays.put(system.groups_T @ system.apply(C), "float64")
 
         arrays.map(fill, gen_batches(p, arrays.columns))
-        return coarse_inverse_of(E, self.dtype, arrays)
+        return replace(system, coarse=coarse_inverse_of(E, dtype, arrays))
 
     def precondition(self, R: Any) -> Any:
         """Two-level preconditioner: the residual plus a coarse correction of groups."""
@@ -138,9 +118,6 @@ class JointSystem:
         product += self.G_T @ (self.G @ V)
         return product
 
-    def _conjugate(self, rhs: Any, settings: Settings) -> tuple[Any, int, float]:
-        return conjugate_gradients(self.apply, self.precondition, rhs, settings.tol, settings.max_iter, self.arrays.xp)
-
     def solve(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
         """``B^-1 E_A``, ``eta M P``, ``H = P - B^-1 eta M P``, iterations, and the largest relative residual."""
         arrays = self.arrays
@@ -157,9 +134,7 @@ class JointSystem:
             return iterations, residual
 
         outcomes = arrays.map(fill, gen_batches(anchors.size + p, arrays.columns))
-        iterations, residual = max(i for i, _ in outcomes), max(r for _, r in outcomes)
-        warn_residual(residual, settings)
-        return Z, MP, H, iterations, residual
+        return Z, MP, H, max(i for i, _ in outcomes), max(r for _, r in outcomes)
 
     def solve_columns(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
         """`solve` for some anchors and some columns of P (n x b) together."""
@@ -170,7 +145,9 @@ class JointSystem:
         rhs[rows, xp.arange(a)] = self.scale[rows]
         if P.shape[1]:
             rhs[:, a:] = self.graphs(P / scale)
-        solution, iterations, residual = self._conjugate(rhs, settings)
+        solution, iterations, residual = conjugate_gradients(
+            self.apply, self.precondition, rhs, settings.tol, settings.max_iter, xp
+        )
         solution *= scale
         return solution[:, :a], rhs[:, a:] / scale, P - solution[:, a:], iterations, residual
 
@@ -191,20 +168,94 @@ def coarse_inverse_of(E: Any, dtype: str, arrays: Arrays) -> Any:
     return arrays.put((U * inverse) @ U.T, dtype)
 
 
-def warn_residual(residual: float, settings: Settings) -> None:
-    """Warn if the linear solves did not converge."""
-    if not residual <= 2 * settings.tol:  # tolerance for rounding in the recursive residual
-        warnings.warn(
-            f"The linear solve stopped after max_iter={settings.max_iter} iterations with a residual of "
-            f"{residual:.2g}, above tol={settings.tol:.2g}. Increase max_iter, tol or nugget, or decrease strength="
-            f"{settings.strength:.3g}.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+def conjugate_gradients(
+    apply: Callable[[Any], Any],
+    precondition: Callable[[Any], Any],
+    B: Any,
+    tol: float,
+    max_iter: int,
+    xp: Any,
+    inner_products: Callable[[Any, Any], Any] | None = None,
+) -> tuple[Any, int, float]:
+    """Solve ``A X = B`` for a symmetric positive definite A until the relative residual of every column is below `tol`.
 
+    Converged columns are dropped from time to time, so that `apply` and `precondition` work on fewer columns.
 
-def _indicators(codes: np.ndarray, arrays: Arrays, dtype: str) -> tuple[Any, Any]:
-    """Class membership of labelled samples, by classes (c x m) and by samples (m x c)."""
-    m, c = codes.size, int(codes.max(initial=-1)) + 1
-    ones, samples, classes = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes)
-    return arrays.sparse(classes, samples, ones, (c, m)), arrays.sparse(samples, classes, ones, (m, c))
+    Parameters
+    ----------
+    apply, precondition : callables
+        ``apply(V)`` is ``A @ V``; ``precondition(R)`` approximates ``A^-1 @ R``, linear, symmetric, positive definite.
+    B : array of shape (n, q), or callable
+        Right-hand sides. A callable returns them: it is called at the start and again for the final residual, to save
+        memory.
+    tol, max_iter : float, int
+    xp : module
+        NumPy or PyTorch.
+    inner_products : callable or None
+        ``inner_products(A, B)`` are those of each column of A with that of B. Rows may be distributed over processes
+        that all call this function, if it returns the same result in all of them.
+
+    Returns
+    -------
+    X, iterations, residual : array of shape (n, q), int, float
+        With the largest relative residual, recomputed at the end.
+    """
+
+    def products(A: Any, B: Any) -> Any:
+        # einsum does not allocate the elementwise product.
+        return xp.einsum("ij,ij->j", A, B) if inner_products is None else inner_products(A, B)
+
+    def some_columns(A: Any, which: Any) -> Any:
+        """A copy of some columns, in C order."""
+        copy = xp.zeros_like(A[:, : which.shape[0]])
+        copy += A[:, which]
+        return copy
+
+    right_hand_sides = B if callable(B) else lambda: B
+    R = right_hand_sides()
+    if not callable(B):  # do not modify the input
+        R = xp.zeros_like(R)
+        R += B
+    squares = products(R, R)
+    unit = every_unit = xp.where(squares > 0, squares, xp.ones_like(squares))
+    solved = X = xp.zeros_like(R)
+    D = precondition(R)
+    inner = products(R, D)
+    (columns,), iterations = xp.where(unit > 0), 0  # all of them, on the device
+    while iterations < max_iter:
+        unsolved = squares > tol**2 * unit
+        left = int(unsolved.sum())
+        if not left:
+            break
+        if left <= MAX_LEFT * columns.shape[0]:
+            if X is not solved:
+                solved[:, columns] = X
+            (which,) = xp.where(unsolved)
+            columns, unit, inner, unsolved = columns[which], unit[which], inner[which], unsolved[which]
+            X = some_columns(X, which)  # one at a time, to limit peak memory
+            R = some_columns(R, which)
+            D = some_columns(D, which)
+        AD = apply(D)
+        energy = products(D, AD)
+        # Converged and zero columns are not updated.
+        going = unsolved & (energy > 0)
+        ones = xp.ones_like(energy)
+        step = xp.where(going, inner / xp.where(going, energy, ones), 0 * ones)
+        AD *= step
+        R -= AD
+        xp.multiply(D, step, out=AD)  # reuse memory: allocation is as expensive as the product
+        X += AD
+        squares = products(R, R)
+        Z = precondition(R)
+        before, inner = xp.where(inner > 0, inner, ones), products(R, Z)
+        D *= inner / before
+        D += Z
+        iterations += 1
+        del AD, Z  # free memory for the next product
+    if X is not solved:
+        solved[:, columns] = X
+    del R, D, X
+    # By rounding the recursive residual drifts from the true one.
+    R = apply(solved)
+    R -= right_hand_sides()
+    return solved, iterations, float((products(R, R) / every_unit).max()) ** 0.5

@@ -13,10 +13,11 @@ import scipy.sparse
 from sklearn.utils import check_array
 
 from ldsu._utils.arrays import CPU, Arrays, arrays_on
-from ldsu._utils.stages import StageCache, Stages
+from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian_rows, clique_laplacian, clique_scatter
 from ldsu.kernels import FLOATS, Kernel, check_mask, dense, resolve_kernel
 from ldsu.neighbors import input_neighbors, kernel_neighbors
+from ldsu.solvers._sparse import SparseStages
 from ldsu.solvers._types import Settings
 from ldsu.spectrum import KernelBasis
 
@@ -45,7 +46,7 @@ def stage(key: Callable[..., Hashable]) -> Callable[[Callable[P, T]], Callable[P
     return decorate
 
 
-class Problem(StageCache):
+class Problem(SparseStages):
     """The stages of LDSU on one set of samples: each is computed when a fit first needs it, and kept for the next.
 
     Pass it to ``fit(X, y, problem=problem)`` of `LDSU` or `LDSUClassifier` for many fits to the same samples with other
@@ -77,12 +78,18 @@ class Problem(StageCache):
     def __init__(self, X: Any, *, device: str = "cpu") -> None:
         check_mask(X)
         X = check_array(X, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2, copy=True)
-        self._start(X, None, arrays_on(device), None, reusable=True)
+        self._start(X, arrays=arrays_on(device), reusable=True)
         self.device = device
 
     @classmethod
-    def once_for(
-        cls,
+    def once_for(cls, X: Any, X_new: Any = None, **options: Any) -> Problem:
+        """A problem of validated samples that nobody changes, with the options of `_start`."""
+        problem = cls.__new__(cls)
+        problem._start(X, X_new, **options)
+        return problem
+
+    def _start(
+        self,
         X: Any,
         X_new: Any = None,
         *,
@@ -90,36 +97,15 @@ class Problem(StageCache):
         keep: int | None = None,
         stages: Stages | None = None,
         reusable: bool = False,
-    ) -> Problem:
-        """A problem of validated samples that nobody changes.
+    ) -> None:
+        """Set the samples, and rows that are not learned from, whose features are wanted too.
 
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n, d)
-        X_new : array or sparse matrix of shape (t, d), optional
-            Rows that are not learned from, whose features are wanted too.
-        arrays : Arrays
-        keep : int, optional
-            Results of each stage to keep. Default: those that fit in `KEEP_BYTES`.
-        stages : Stages, optional
-            Records the time of each stage.
-        reusable : bool
-            Whether several settings are solved. Otherwise memory is reused as early as possible.
+        Of each stage `keep` results are kept, or those that fit in `KEEP_BYTES`. If several settings are solved the
+        problem is `reusable`; otherwise memory is reused as early as possible.
         """
-        problem = cls.__new__(cls)
-        problem._start(X, X_new, arrays, keep, reusable=reusable)
-        problem.stages = stages or problem.stages
-        return problem
-
-    def _start(self, X: Any, X_new: Any, arrays: Arrays, keep: int | None, *, reusable: bool) -> None:
-        n = X.shape[0]
-        super().__init__(keep or int(np.clip(KEEP_BYTES // (8 * n * n), 1, MAX_KEPT)))
-        self.X = X
-        self.X_new = X_new
-        self.n = n
-        self.arrays = arrays
-        self.reusable = reusable
-        self.stages = Stages("Problem")
+        self.X, self.X_new, self.n = X, X_new, X.shape[0]
+        self.arrays, self.reusable, self.stages = arrays, reusable, stages or Stages("Problem")
+        super().__init__(keep or int(np.clip(KEEP_BYTES // (8 * self.n**2), 1, MAX_KEPT)))
 
     def check_samples(self, X: Any, device: str) -> None:
         """Raise a ValueError if an estimator on `device` is fitted to samples other than those of the problem."""

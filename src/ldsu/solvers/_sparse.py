@@ -1,43 +1,43 @@
 """The sparse solver: time and memory linear in n, for the RBF kernel.
 
 The kernel is written ``K = P P^T + R``. P (n x p) are the features of p landmarks, the labelled points among them: the
-global part. The inverse of the residual R, the local part, is approximated by a sparse factor, ``R^-1 = G^T G``: the
-points are put in a random order, and each is conditioned on those of its nearest neighbors that come before it. With
-``B = G^T G + eta M`` and ``H = P - B^-1 eta M P`` the filtered kernel ``(K^-1 + eta M)^-1`` is then ``B^-1 + H S^-1
-H^T``, ``S = I + eta P^T M H``: a sparse positive definite system with a right-hand side for each anchor and landmark,
-and a small dense one. Nothing else is approximated: when every point is conditioned on all that come before it, the
-result is that of the exact solver, whatever the landmarks.
+global part. The inverse of the residual R, the local part, is approximated by a sparse factor, ``R^-1 = G^T G``
+(Vecchia): the points are put in a random order, and each is conditioned on those of its nearest neighbors that come
+before it. With ``B = G^T G + eta M`` and ``H = P - B^-1 eta M P`` the filtered kernel ``(K^-1 + eta M)^-1`` is then
+``B^-1 + H S^-1 H^T``, ``S = I + eta P^T M H``: a sparse positive definite system with a right-hand side for each anchor
+and landmark, and a small dense one. Nothing else is approximated: when every point is conditioned on all that come
+before it, the result is that of the exact solver, whatever the landmarks.
+
+`solve_sparse` is the order of the work, wherever the arrays live. `SparseStages` does it in this process, and
+`ldsu.dask` on a cluster.
 """
 
 from __future__ import annotations
 
+import operator
 import os
-from dataclasses import replace
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+from joblib import effective_n_jobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 
-from ldsu._utils.arrays import CPU, Arrays
-from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, mean_clique_scatter
+from ldsu._utils.arrays import CPU, Arrays, arrays_on
+from ldsu._utils.memory import require_memory
+from ldsu._utils.sizes import HoldsArrays
+from ldsu._utils.stages import StageCache, Stages
+from ldsu.graphs import assemble_cliques, clique_grams, clique_weights
 from ldsu.kernels import Kernel, column_means, dense, shifted
-from ldsu.labels import class_counts
+from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
 from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
 from ldsu.solvers._joint_system import JointSystem
-from ldsu.solvers._landmarks import (
-    MAX_LABELLED,
-    NOISE,
-    choose_landmarks,
-    landmark_features,
-    landmark_transform,
-    resolve_n_directions,
-    resolve_n_landmarks,
-)
-from ldsu.solvers._local_expansion import MAX_CONDITIONING, LocalExpansion, in_units
-from ldsu.solvers._precision import conditioning_sets, random_ranks, residual_factor
-from ldsu.solvers._problem import Problem, stage
-from ldsu.solvers._sparse_spectrum import pairs_memory, shifted_strength, truncated_features, unsupported_pairs_reason
+from ldsu.solvers._sparse_spectrum import MAX_PAIRS, pairs_memory, shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
@@ -51,17 +51,23 @@ USUAL_STRENGTH, MIN_TOLERANCE = 1e3, 1e-8
 LARGEST_GAMMA = 1e30
 # Number of rows from which the spread of the samples, the unit of the computation, is estimated.
 SPREAD_ROWS = 1000
-
-
-def graph_weight(codes: np.ndarray, settings: Settings) -> float:
-    """Weight of the graphs relative to the kernel, which has diagonal 1."""
-    return settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
-
-
-def working_precision(codes: np.ndarray, settings: Settings) -> str:
-    """Single precision, unless tolerance, strength, nugget or eigenvectors require double precision."""
-    light = graph_weight(codes, settings) <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET
-    return "float32" if light and settings.tol >= SINGLE_TOLERANCE and settings.filter != "truncate" else "float64"
+# Samples are clipped to this range, in units of their spread.
+MAX_MAGNITUDE = 1e15
+# Maximum number of labelled points used as landmarks, balanced over classes.
+MAX_LABELLED = 1000
+# Additional landmarks: 500 for a few thousand samples, down to 100 for many.
+MAX_LANDMARKS, MIN_LANDMARKS, LANDMARK_BUDGET = 500, 100, 2_000_000
+# Noise of landmarks per sample, in units of k(x, x), so that part of their variance stays local. Without it labels
+# propagate too little through the graph (USPS, MNIST), with much more too little beyond it (Yale B): docs/decisions.md.
+NOISE = 2e-5
+# Minimum number of directions of the landmark features.
+MIN_DIRECTIONS = 50
+# Without noise, duplicate samples make the matrix of a conditioning set singular.
+MIN_NUGGET = 1e-12
+# Maximum number of samples to condition on: each row needs a dense system of that size.
+MAX_CONDITIONING = 2000
+# Batch size of new samples.
+BATCH, BATCH_BYTES = 2**15, 2**29
 
 
 def unsupported_reason(X: Any, kernel_name: Any, settings: Settings) -> str | None:
@@ -74,14 +80,34 @@ def unsupported_reason(X: Any, kernel_name: Any, settings: Settings) -> str | No
         return "it supports filter='tikhonov' and 'truncate', not 'heat'"
     if settings.n_conditioning > MAX_CONDITIONING:
         return f"n_conditioning must be at most {MAX_CONDITIONING:,}, not {settings.n_conditioning:,}"
-    return unsupported_pairs_reason(X.shape[0], settings) if settings.filter == "truncate" else None
+    n = X.shape[0]
+    if settings.filter == "truncate" and (r := resolve_n_components(settings.n_components, n)) > MAX_PAIRS:
+        return (
+            f"with filter='truncate' n_components={settings.n_components} is {r} features of {n} samples, "
+            f"but at most {MAX_PAIRS} are supported"
+        )
+    return None
+
+
+def working_precision(codes: np.ndarray, settings: Settings) -> tuple[str, float]:
+    """Single precision, unless tolerance, strength, nugget or eigenvectors require double; and the tolerance.
+
+    That is reduced for strong graphs.
+    """
+    # Weight of the graphs relative to the kernel, which has diagonal 1.
+    weight = settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
+    if settings.filter == "truncate":
+        return "float64", settings.tol
+    single = weight <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET and settings.tol >= SINGLE_TOLERANCE
+    tol = max(settings.tol / max(1.0, weight / USUAL_STRENGTH), min(settings.tol, MIN_TOLERANCE))
+    return "float32" if single else "float64", tol
 
 
 def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     """Peak memory of the sparse solver in bytes, without X and its copy."""
     n, d = X.shape
     m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
-    itemsize = 4 if working_precision(codes, settings) == "float32" else 8
+    itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
     landmarks = min(resolve_n_landmarks(settings.n_landmarks, n) + m, resolve_n_directions(n))
     anchors = max(m, settings.min_anchors)
     copies = 2 * X.dtype.itemsize if scipy.sparse.issparse(X) else 0
@@ -92,64 +118,19 @@ def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     return n * (copies * d + itemsize * (d + solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
 
 
-class SortedSamples(NamedTuple):
-    """Samples in the units of the computation, sorted so that near ones are adjacent.
-
-    `order` are the original rows of the samples, `place` is its inverse; `points` are the samples on the device.
-    """
-
-    origin: np.ndarray | None
-    unit: float
-    search_index: NeighborIndex
-    order: np.ndarray
-    place: np.ndarray
-    points: Any
+def resolve_n_landmarks(n_landmarks: int | None, n: int) -> int:
+    """Number of landmarks in addition to the labelled points: as given, or by the number n of samples."""
+    if n_landmarks is not None:
+        return min(n_landmarks, n)
+    return int(np.clip(LANDMARK_BUDGET // n, MIN_LANDMARKS, MAX_LANDMARKS))
 
 
-@stage(lambda settings, dtype: (dtype, settings.neighbor_search))
-def sorted_samples(problem: Problem, settings: Settings, dtype: str) -> SortedSamples:
-    """The samples of a problem, sorted and indexed."""
-    with problem.stages("neighbors"):
-        X = dense(problem.X)
-        origin = column_means(X)
-        unit = spread(X[rows_for_spread(problem.n)], origin)
-        samples = in_units(X, origin, unit, dtype)
-        index, order = neighbor_index(samples, problem.arrays, settings.neighbor_search)
-        place = np.empty_like(order)
-        place[order] = np.arange(problem.n)
-        return SortedSamples(origin, unit, index, order, place, problem.arrays.put(index.X))
+def resolve_n_directions(n: int) -> int:
+    """Number of directions of the landmark features to keep: all for a few thousand samples, 50 for many."""
+    return max(MIN_DIRECTIONS, LANDMARK_BUDGET // n)
 
 
-@stage(lambda settings, dtype: (dtype, settings.neighbor_search, settings.n_conditioning, settings.clique_size))
-def listed_neighbors(problem: Problem, settings: Settings, dtype: str) -> Any:
-    """Nearest other samples of each, as many as cliques and conditioning sets need."""
-    samples = sorted_samples(problem, settings, dtype)
-    listed = min(max(2 * settings.n_conditioning, settings.clique_size - 1), problem.n - 1)
-    with problem.stages("neighbors"):
-        return samples.search_index.query(None, listed, samples.points, problem.arrays)
-
-
-@stage(
-    lambda settings, dtype: (
-        *(dtype, settings.neighbor_search, settings.n_conditioning),
-        *(settings.clique_size, settings.theta, settings.scaling),
-    )
-)
-def sparse_cliques(problem: Problem, settings: Settings, dtype: str) -> tuple[Any, Any, float]:
-    """Members (n, k) and scaled Laplacians (n, k, k) of the cliques, and the ridge."""
-    samples, arrays = sorted_samples(problem, settings, dtype), problem.arrays
-    neighbors = listed_neighbors(problem, settings, dtype)
-    relative = settings.scaling == "relative"
-    with problem.stages("graphs"):
-        members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
-        grams = clique_grams(samples.points, members, arrays)
-        theta = settings.theta * ((mean_clique_scatter(grams) or 1.0) if relative else samples.unit**-2)
-        weights = clique_weights(grams, theta, arrays.xp)
-        weights *= clique_scale(sum_of_diagonals(weights), problem.n, samples.unit, settings)
-        return members, weights, theta
-
-
-def solve_sparse(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Solution:
+def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Solution:
     """Filter the kernel, ``(K^-1 + strength M)^-1`` with ``M = L_w + lam L``, at linear cost.
 
     With "truncate" the features are the smallest pairs of ``M v = mu K^-1 v``: see `_sparse_spectrum`.
@@ -167,162 +148,101 @@ def solve_sparse(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: 
     reason = unsupported_reason(problem.X, kernel.name, settings)
     if reason:
         raise ValueError(f"solver='sparse' does not support this: {reason}. Use solver='exact'.")
-    n, arrays, stages = problem.n, problem.arrays, problem.stages
-    dtype = working_precision(codes, settings)
-    settings = tolerance(codes, settings)
-    origin, unit, index, order, place, points = sorted_samples(problem, settings, dtype)
-    neighbors = listed_neighbors(problem, settings, dtype)
-    members, weights, theta = sparse_cliques(problem, settings, dtype)
-    gamma = gamma_in_units(kernel, unit)
-    landmarks, m = landmarks_of(codes, settings)
-    samples, codes, landmarks = index.X, codes[order], place[landmarks]
+    n, arrays, stages, k = problem.n, problem.arrays, problem.stages, settings.clique_size
+    truncate = settings.filter == "truncate"
+    dtype, tol = working_precision(codes, settings)
+    settings = replace(settings, tol=tol)
+    listed = min(max(2 * settings.n_conditioning, k - 1), n - 1)
+    key: tuple[Any, ...] = (dtype, settings.neighbor_search)
+    samples = problem.once("sorted_samples", key, lambda: problem.sort_samples(settings, dtype))
+    key = (*key, settings.n_conditioning, k)
+    neighbors = problem.once("listed_neighbors", key, lambda: problem.find_neighbors(samples, listed))
+    key = (*key, settings.theta, settings.scaling)
+    make_cliques = partial(sparse_cliques, problem, samples, neighbors, settings)
+    weights, theta = problem.once("sparse_cliques", key, make_cliques)
+    unit = samples.frame.unit
     with stages("landmarks"):
-        anchors = choose_anchors_among(landmarks, m, settings)
-        transform = landmark_directions(points[landmarks], n, gamma, settings, arrays)
-        P, nearest = landmark_features(points, points[landmarks], transform, gamma, arrays)
+        n_added = resolve_n_landmarks(settings.n_landmarks, n)
+        chosen, m = choose_landmarks(codes, n_added, np.random.default_rng(settings.random_state))
+        places, points = problem.locate(samples, chosen)
+        anchors = places[: max(m, min(settings.min_anchors, chosen.size))]
+        gamma = min(float(kernel.gamma or 0.0) * unit**2, LARGEST_GAMMA)
+        noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
+        transform = landmark_transform(points, gamma, noise, arrays)[:, -resolve_n_directions(n) :]
+        landmarks = Landmarks(points, arrays.get(transform), gamma)
     with stages("factor"):
-        rank = arrays.put(random_ranks(order, settings.random_state))
-        sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
-        factor = residual_factor(points, P, sets, gamma, settings.nugget, arrays)
         joint = settings
-        if settings.filter == "truncate":
+        if truncate:
             joint = replace(settings, strength=shifted_strength(weights, codes, settings.lam))
-        system = JointSystem.build(factor, members, weights, nearest, codes, joint, arrays, dtype)
+        system, P = problem.joint_system(samples, neighbors, weights, landmarks, codes, joint)
+    collect = problem.graphs(samples, neighbors, weights)
+    members = cliques(neighbors[:, : k - 1], arrays) if truncate else None
+    del neighbors, weights, make_cliques  # on a cluster, memory for the solve
     with stages("solve"):
-        if settings.filter == "truncate":
-            pairs, W = truncated_features(system, P, members, codes, settings)
+        if truncate:
+            pairs, W = truncated_features(system, P, members, codes[samples.order], settings)
             iterations, residual = pairs.iterations, pairs.residual
         else:
             Z, MP, H, iterations, residual = system.solve(anchors, P, settings)
+            if not residual <= 2 * settings.tol:  # tolerance for rounding in the recursive residual
+                warnings.warn(
+                    f"The linear solve stopped after max_iter={settings.max_iter} iterations with a residual of "
+                    f"{residual:.2g}, above tol={settings.tol:.2g}. Increase max_iter, tol or nugget, or decrease "
+                    f"strength={settings.strength:.3g}.",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
     with stages("features"):
-        if settings.filter == "truncate":
+        if truncate:
             C, local, eigenvalues = arrays.get(W), pairs.V - P @ W, pairs.mu
         else:
-            T, C, eigenvalues = anchored_features(
-                arrays.get(products(MP, H, arrays)), arrays.get(Z[anchors]), arrays.get(H[anchors]), settings, dtype
-            )
-            local = Z @ arrays.put(T, dtype) + (H - P) @ arrays.put(C, dtype)
-        feature_map = LocalExpansion(
-            origin=origin,
-            unit=unit,
-            points=samples,
-            gamma=gamma,
-            index=index,
-            landmarks=samples[landmarks],
-            transform=arrays.get(transform),
-            P=arrays.get(P),
-            global_coefficients=C,
-            local=arrays.get(local),
-            n_conditioning=settings.n_conditioning,
-            nugget=settings.nugget,
-            device=settings.device,
-        )
+            MPH = problem.total("products", products, (MP, H), arrays)
+            Z_A, H_A = (problem.rows_at(samples, anchors, block) for block in (Z, H))
+            T, C, eigenvalues = anchored_features(MPH, Z_A, H_A, settings, dtype)
+            coefficients = (problem.put("coefficients", values, dtype) for values in (T, C))
+            local = problem.map("local", _local_part, (Z, H, P), *coefficients)
+        feature_map = problem.feature_map(samples, landmarks, P, C, local, settings)
     return Solution(
         feature_map=feature_map,
         coefficients=None,
         eigenvalues=eigenvalues,
-        anchors=None if settings.filter == "truncate" else order[anchors],
-        clique_laplacian=lambda: assemble_cliques(arrays.get(weights), order[arrays.get(members)]),
+        anchors=None if truncate else chosen[: anchors.size],
+        graphs=cache(lambda: _graphs_of_rows(k, *collect())),
         theta=theta * unit**2,
         iterations=iterations,
         residual=residual,
-        neighbors=restore_order(arrays.get(neighbors), order),
     )
 
 
-def restore_order(neighbors: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Lists of neighbors (n x l) of sorted samples, in the original order of the samples."""
-    restored = np.empty_like(neighbors)
-    restored[order] = order[neighbors]
-    return restored
+def sparse_cliques(problem: SparseStages, samples: Any, neighbors: Any, settings: Settings) -> tuple[Any, float]:
+    """Laplacians (n, k, k) of the cliques, in the units that lam multiplies, and the ridge."""
+    n, k, relative, unit = problem.n, settings.clique_size, settings.scaling == "relative", samples.frame.unit
+    with problem.stages("graphs"):
+        grams = problem.grams(samples, neighbors, k)
+        scatter = problem.total("scatter", _sum_of_diagonals, (grams,)) / (n * k)
+        theta = settings.theta * ((scatter or 1.0) if relative else unit**-2)
+        weights = problem.map("weights", clique_weights, (grams,), theta, problem.arrays.xp)
+        diagonal = problem.total("scatter", _sum_of_diagonals, (weights,)) / n
+        scale = 1 / (diagonal or 1.0) if relative else unit**-2
+        return problem.map("weights", operator.mul, (weights,), scale), theta
 
 
-def rows_for_spread(n: int) -> slice:
-    """Rows out of n from which the spread is estimated."""
-    return slice(None, None, max(1, n // SPREAD_ROWS))
-
-
-def spread(some: np.ndarray, origin: np.ndarray | None) -> float:
-    """Root mean square of a subset of samples (s x d) relative to the origin; 1 if that is 0."""
-    return float(np.sqrt(np.mean(shifted(some.astype(np.float64), origin) ** 2))) or 1.0
-
-
-def gamma_in_units(kernel: Kernel, unit: float) -> float:
-    """Bandwidth for samples divided by `unit`."""
-    return min(float(kernel.gamma or 0.0) * unit**2, LARGEST_GAMMA)
-
-
-def tolerance(codes: np.ndarray, settings: Settings) -> Settings:
-    """Settings with `tol` reduced for strong graphs."""
-    if settings.filter != "tikhonov":
-        return settings
-    usual = settings.tol / max(1.0, graph_weight(codes, settings) / USUAL_STRENGTH)
-    return replace(settings, tol=max(usual, min(settings.tol, MIN_TOLERANCE)))
-
-
-def landmarks_of(codes: np.ndarray, settings: Settings) -> tuple[np.ndarray, int]:
-    """Landmark rows from the class codes (n,), and the number of labelled landmarks."""
-    n_added = resolve_n_landmarks(settings.n_landmarks, codes.size)
-    return choose_landmarks(codes, n_added, np.random.default_rng(settings.random_state))
-
-
-def choose_anchors_among(landmarks: np.ndarray, m: int, settings: Settings) -> np.ndarray:
-    """Anchors: the m labelled landmarks, and others up to `min_anchors`."""
-    return landmarks[: max(m, min(settings.min_anchors, landmarks.size))]
-
-
-def landmark_directions(landmarks: Any, n: int, gamma: float, settings: Settings, arrays: Arrays) -> Any:
-    """Transform (p, q) from kernel values at the landmarks (p x d) of n samples to landmark features."""
-    noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
-    return landmark_transform(landmarks, gamma, noise, arrays)[:, -resolve_n_directions(n) :]
-
-
-def sum_of_diagonals(weights: Any) -> float:
-    """Sum of the diagonals of the cliques' Laplacians (n, k, k)."""
-    n, k = weights.shape[:2]
-    return float(weights.reshape(n, -1)[:, :: k + 1].sum())
-
-
-def clique_scale(sum_of_diagonals: float, n: int, unit: float, settings: Settings) -> float:
-    """Factor of the cliques' Laplacians: to a mean diagonal of 1 if relative, else to the units of the data."""
-    return 1 / (sum_of_diagonals / n or 1.0) if settings.scaling == "relative" else unit**-2
+def _sum_of_diagonals(matrices: Any) -> float:
+    n, k = matrices.shape[:2]
+    return float(matrices.reshape(n, -1)[:, :: k + 1].sum())
 
 
 def anchored_features(
     MPH: np.ndarray, Z_A: np.ndarray, H_A: np.ndarray, settings: Settings, dtype: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients of the features from the solutions at the anchors.
+    """Coefficients T (anchors, r), C (p, r) of features ``Z T + H C``, and sums of squares of these at the anchors.
 
-    Parameters
-    ----------
-    MPH : ndarray of shape (p, p)
-        ``eta P^T M H``.
-    Z_A, H_A : ndarrays of shape (anchors, anchors), (anchors, p)
-        Rows of ``B^-1 E_A`` and of H.
-
-    Returns
-    -------
-    T, C : ndarrays of shape (anchors, r), (p, r)
-        Features of the samples are ``Z T + H C``.
-    eigenvalues : ndarray of shape (r,)
-        Sums of squares of the features over the anchors.
+    From ``eta P^T M H`` (p, p) and the anchors' rows of ``B^-1 E_A`` and H.
     """
     # S = I + eta P^T M H: clip eigenvalues that rounding puts below 1.
     S, U = symmetric_eigh(np.eye(MPH.shape[0]) + MPH)
-    S = np.maximum(S, 1)
-    W = (U / S) @ (U.T @ H_A.astype(np.float64).T)  # (p, anchors)
-    T, eigenvalues = _anchored_directions(Z_A.astype(np.float64) + H_A @ W, settings, dtype)
-    return T, W @ T, eigenvalues
-
-
-def products(A: Any, B: Any, arrays: Arrays) -> Any:
-    """``A^T B`` for A, B (n x p), summed over blocks in double precision."""
-    parts = arrays.map(lambda block: arrays.put(A[block].T @ B[block], "float64"), gen_batches(A.shape[0], 2**14))
-    return sum(parts[1:], parts[0])
-
-
-def _anchored_directions(Kt_AA: np.ndarray, settings: Settings, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """T (anchors x r) such that ``Kt(., A) T`` are features, and their sums of squares over the anchors."""
+    W = (U / np.maximum(S, 1)) @ (U.T @ H_A.astype(np.float64).T)  # (p, anchors)
+    Kt_AA = Z_A.astype(np.float64) + H_A @ W
     if not np.all(np.isfinite(Kt_AA)):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
@@ -336,4 +256,397 @@ def _anchored_directions(Kt_AA: np.ndarray, settings: Settings, dtype: str) -> t
         raise ValueError(f"No features are left: strength = {settings.strength:.3g} removes all of the kernel.")
     r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
-    return U / np.sqrt(S), S
+    T = U / np.sqrt(S)
+    return T, W @ T, S
+
+
+def products(A: Any, B: Any, arrays: Arrays) -> np.ndarray:
+    """``A^T B`` for A, B (n x p), summed over blocks in double precision."""
+    parts = arrays.map(lambda block: arrays.put(A[block].T @ B[block], "float64"), gen_batches(A.shape[0], 2**14))
+    return arrays.get(sum(parts[1:], parts[0]))
+
+
+def _local_part(Z: Any, H: Any, P: Any, T: Any, C: Any) -> Any:
+    return Z @ T + (H - P) @ C
+
+
+def _graphs_of_rows(
+    k: int, order: np.ndarray, neighbors: np.ndarray, weights: np.ndarray
+) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+    """L (n, n) and the neighbors (n, l) of each row of X, from those of sorted samples."""
+    restored = np.empty_like(neighbors)
+    restored[order] = order[neighbors]
+    return assemble_cliques(weights, order[cliques(neighbors[:, : k - 1])]), restored
+
+
+class SortedSamples(NamedTuple):
+    """Samples in the units of the computation, sorted so that near ones are adjacent.
+
+    `order` are the original rows of the samples, `place` is its inverse; `points` are the samples on the device.
+    """
+
+    frame: Frame
+    search_index: NeighborIndex
+    order: np.ndarray
+    place: np.ndarray
+    points: Any
+
+
+class SparseStages(StageCache):
+    """What the sparse solver asks of a `Problem`, for samples in this process.
+
+    Values with a row per sample are arrays on the device here; on a cluster they are lists of futures, one per shard.
+    """
+
+    X: Any
+    n: int
+    arrays: Arrays
+    stages: Stages
+
+    def sort_samples(self, settings: Settings, dtype: str) -> Any:
+        """The samples in the units of the computation, sorted so that near ones are adjacent."""
+        with self.stages("neighbors"):
+            X = dense(self.X)
+            frame = Frame.of(X, column_means(X), dtype)
+            index, order = neighbor_index(frame(X), self.arrays, settings.neighbor_search)
+            place = np.empty_like(order)
+            place[order] = np.arange(self.n)
+            return SortedSamples(frame, index, order, place, self.arrays.put(index.X))
+
+    def find_neighbors(self, samples: Any, k: int) -> Any:
+        """The k nearest other samples of each."""
+        with self.stages("neighbors"):
+            return samples.search_index.query(None, k, samples.points, self.arrays)
+
+    def grams(self, samples: Any, neighbors: Any, clique_size: int) -> Any:
+        """Centered Gram matrices (n, k, k) of the cliques."""
+        return clique_grams(samples.points, cliques(neighbors[:, : clique_size - 1], self.arrays), self.arrays)
+
+    def locate(self, samples: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places of some rows of X among the sorted samples, and the samples there."""
+        places = samples.place[rows]
+        return places, samples.search_index.X[places]
+
+    def joint_system(
+        self, samples: Any, neighbors: Any, weights: Any, landmarks: Landmarks, codes: np.ndarray, settings: Settings
+    ) -> tuple[Any, Any]:
+        """The system B, and the landmark features P."""
+        P, groups, factor = landmarks.split_kernel(samples.points, samples.order, neighbors, settings, self.arrays)
+        members = cliques(neighbors[:, : settings.clique_size - 1], self.arrays)
+        codes, dtype = codes[samples.order], samples.frame.dtype
+        return JointSystem.build(factor, members, weights, groups, codes, settings, self.arrays, dtype), P
+
+    def map(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
+        """``function(*values, *constants)`` for values with a row per sample; `name` is that of the task."""
+        return function(*values, *constants)
+
+    def total(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
+        """`map` of a function whose results are numbers or NumPy arrays to be summed."""
+        return function(*values, *constants)
+
+    def rows_at(self, samples: Any, places: np.ndarray, values: Any) -> np.ndarray:
+        """Rows of values at some places."""
+        return self.arrays.get(values[self.arrays.put(places)])
+
+    def put(self, name: str, values: np.ndarray, dtype: str) -> Any:
+        """A constant of `map`."""
+        return self.arrays.put(values, dtype)
+
+    def feature_map(
+        self, samples: Any, landmarks: Landmarks, P: Any, C: np.ndarray, local: Any, settings: Settings
+    ) -> Callable[[Any], np.ndarray]:
+        """The features of new rows."""
+        return LocalExpansion(
+            origin=samples.frame.origin,
+            unit=samples.frame.unit,
+            points=samples.search_index.X,
+            gamma=landmarks.gamma,
+            nugget=settings.nugget,
+            index=samples.search_index,
+            landmarks=landmarks.points,
+            transform=landmarks.transform,
+            P=self.arrays.get(P),
+            global_coefficients=C,
+            local=self.arrays.get(local),
+            n_conditioning=settings.n_conditioning,
+            device=settings.device,
+        )
+
+    def graphs(self, samples: Any, neighbors: Any, weights: Any) -> Callable[[], tuple[np.ndarray, ...]]:
+        """A function for the rows, the neighbors and the cliques' Laplacians of the sorted samples."""
+        return lambda: (samples.order, self.arrays.get(neighbors), self.arrays.get(weights))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Conversion of input rows to samples: ``(X - origin) / unit`` in the working precision."""
+
+    origin: np.ndarray | None
+    unit: float
+    dtype: str
+
+    @classmethod
+    def of(cls, X: Any, origin: np.ndarray | None, dtype: str) -> Frame:
+        """The unit is the root mean square of some rows relative to the origin; 1 if that is 0."""
+        some = X[:: max(1, X.shape[0] // SPREAD_ROWS)].astype(np.float64)
+        return cls(origin, float(np.sqrt(np.mean(shifted(some, origin) ** 2))) or 1.0, dtype)
+
+    def __call__(self, X: np.ndarray, dtype: str | None = None) -> np.ndarray:
+        """Samples (n x d) of input rows, clipped to what single precision can square."""
+        samples = X - (0 if self.origin is None else self.origin)
+        with np.errstate(over="ignore"):  # overflow is clipped
+            samples /= self.unit
+        samples = np.clip(samples, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=samples)
+        return samples.astype(dtype or self.dtype, copy=False)
+
+
+def choose_landmarks(codes: np.ndarray, n_added: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+    """Rows of landmarks, the labelled points first, at most 1,000, balanced over classes; and the number of these.
+
+    Random other points are added: `n_added`, and at least one landmark in any case.
+    """
+    labelled = sample_labelled_balanced(codes, MAX_LABELLED, rng)
+    added = sample_others(codes.size, labelled, max(n_added, 0 if labelled.size else 1), rng)
+    return np.concatenate([labelled, added]), labelled.size
+
+
+def landmark_transform(Z: Any, gamma: float, noise: float, arrays: Arrays) -> Any:
+    """T (p x p) such that ``P = k(X, Z) T`` satisfies ``P P^T = k(X, Z) (k(Z, Z) + noise I)^-1 k(Z, X)``.
+
+    The residual ``K - P P^T`` is positive semi-definite for any noise.
+    """
+    xp = arrays.xp
+    Z = arrays.put(Z, "float64")
+    S, U = xp.linalg.eigh(_rbf(Z, Z, gamma, xp))
+    floor = S.shape[0] * float(np.finfo(np.float64).eps) * float(S[-1])  # for duplicate landmarks without noise
+    return U / xp.sqrt(xp.clip(S, floor, None) + noise)
+
+
+def _rbf(A: Any, B: Any, gamma: float, xp: Any) -> Any:
+    D2 = (A * A).sum(axis=1)[:, None] + (B * B).sum(axis=1)[None, :] - 2 * (A @ B.T)
+    return xp.exp(-gamma * xp.clip(D2, 0, None))
+
+
+@dataclass(frozen=True)
+class Landmarks(HoldsArrays):
+    """Global part of the kernel: points (p x d), and the transform (p x q) from kernel values at them to features."""
+
+    points: np.ndarray
+    transform: np.ndarray
+    gamma: float
+
+    def features(self, X: Any, arrays: Arrays) -> tuple[Any, Any]:
+        """P (n x q), ``k(X, points) @ transform`` for the rows of X, in blocks, and the nearest landmark of each."""
+        dtype = arrays.dtype_of(X)
+        # Double precision: products lose digits of small distances between samples far from the origin.
+        Z, transform = arrays.put(self.points, "float64"), arrays.put(self.transform, "float64")
+        P = arrays.zeros((X.shape[0], transform.shape[1]), dtype)
+        nearest = arrays.zeros((X.shape[0],), "int64")
+
+        def fill(block: slice) -> None:
+            K = _rbf(arrays.put(X[block], "float64"), Z, self.gamma, arrays.xp)
+            P[block] = arrays.put(K @ transform, dtype)
+            nearest[block] = K.argmax(axis=1)
+
+        arrays.each(fill, X.shape[0], 8 * (4 * Z.shape[0] + X.shape[1]))
+        return P, nearest
+
+    def split_kernel(
+        self, X: Any, rows: np.ndarray, neighbors: Any, settings: Settings, arrays: Arrays
+    ) -> tuple[Any, Any, tuple[Any, Any, Any]]:
+        """``K = P P^T + R``: landmark features and nearest landmarks of samples X, and the `residual_factor` of R.
+
+        `rows` are the rows of the samples in the input, which give their random order. The neighbors (n x l) are those
+        of the first n samples, and may be among the others.
+        """
+        P, groups = self.features(X, arrays)
+        rank = arrays.put(random_ranks(rows, settings.random_state))
+        sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
+        return P, groups, residual_factor(X, P, sets, self.gamma, settings.nugget, arrays)
+
+    def local_weights(self, new: Any, P_new: Any, near: Any, points: Any, P: Any, nugget: float, arrays: Arrays) -> Any:
+        """Weights (b, k) of the training samples `near` (indices into points and P) in the features of new samples."""
+        xp, dtype = arrays.xp, arrays.dtype_of(new)
+        Y = arrays.put(points[near], dtype) - new[:, None]
+        Y = xp.concatenate([Y, xp.zeros_like(Y[:, :1])], axis=1)
+        P_all = xp.concatenate([arrays.put(P[near], dtype), P_new[:, None]], axis=1)
+        return conditional(Y, P_all, near < 0, self.gamma, nugget, arrays)[0]
+
+
+def random_ranks(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Random ranks (int64) of rows, each computed from the row index alone (splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = rows.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return (z >> np.uint64(1)).astype(np.int64)
+
+
+def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> Any:
+    """The nearest neighbors of each point that precede it in the order, shape (n, at most `size`).
+
+    `neighbors` (n, l) are nearest first; ranks of the n points are followed by those of other points that occur as
+    neighbors. Missing neighbors are filled with the point itself.
+    """
+    xp = arrays.xp
+    n, listed = neighbors.shape
+    sets = xp.empty_like(neighbors[:, : min(size, listed)])
+    points = arrays.put(np.arange(n))[:, None]
+    sets[:] = points
+    before = rank[neighbors] < rank[:n, None]
+    place = xp.cumsum(before, axis=1) - 1
+    kept = before & (place < sets.shape[1])
+    sets[(points + 0 * neighbors)[kept], place[kept]] = neighbors[kept]
+    return sets
+
+
+def residual_factor(X: Any, P: Any, sets: Any, gamma: float, nugget: float, arrays: Arrays) -> tuple[Any, Any, Any]:
+    """G with ``R^-1 = G^T G`` approximately: row i is the point minus its conditional mean, over the deviation.
+
+    The first n rows of X (n or more x d) and of its landmark features P are the points of the sets (n x s). G is
+    returned as triplets by row, including the diagonal.
+    """
+    xp, dtype = arrays.xp, arrays.dtype_of(X)
+    n, s = sets.shape
+    points = arrays.put(np.arange(n))
+    values = arrays.zeros((n, s + 1), dtype)
+
+    def fill(block: slice) -> None:
+        members = xp.concatenate([sets[block], points[block, None]], axis=1)
+        Y = X[members] - X[block][:, None]
+        weights, variance = conditional(Y, P[members], sets[block] == points[block, None], gamma, nugget, arrays)
+        deviation = xp.sqrt(variance)
+        values[block, :s] = arrays.put(-weights / deviation[:, None], dtype)
+        values[block, s] = arrays.put(1 / deviation, dtype)
+
+    arrays.each(fill, n, (s + 1) * (X.shape[1] + P.shape[1]) * X.itemsize + 4 * 8 * (s + 1) ** 2)
+    columns = xp.concatenate([sets, points[:, None]], axis=1)
+    kept = columns != points[:, None]
+    kept[:, s] = True
+    return (points[:, None] + 0 * columns)[kept], columns[kept], values[kept]
+
+
+def conditional(Y: Any, P: Any, missing: Any, gamma: float, nugget: float, arrays: Arrays) -> tuple[Any, Any]:
+    """Weights and variance of a point given others under the residual kernel ``R = k - P P^T``.
+
+    Parameters
+    ----------
+    Y : array of shape (b, s + 1, d)
+        The others, then the point itself; relative to the point, for accurate small distances.
+    P : array of shape (b, s + 1, p)
+        Their landmark features.
+    missing : bool array of shape (b, s)
+        Mask of fill-in entries.
+
+    Returns
+    -------
+    weights : array of shape (b, s)
+        ``w = R_NN^-1 r_N``, zero for fill-in entries.
+    variance : array of shape (b,)
+        ``R_ii - w^T r_N``, at least the nugget.
+    """
+    xp = arrays.xp
+    squares = (Y * Y).sum(axis=2)
+    D2 = squares[:, :, None] + squares[:, None, :] - 2 * (Y @ xp.swapaxes(Y, 1, 2))
+    R = xp.exp(-gamma * xp.clip(D2, 0, None)) - P @ xp.swapaxes(P, 1, 2)
+    R = arrays.put(R, "float64")
+    s = R.shape[1] - 1
+    present = arrays.put(~missing, "float64")
+    R_NN = R[:, :s, :s] * present[:, :, None] * present[:, None, :]
+    diagonal = xp.arange(s)
+    R_NN[:, diagonal, diagonal] += 1 - present + max(nugget, MIN_NUGGET)
+    r_N = R[:, :s, s] * present
+    weights = xp.linalg.solve(R_NN, r_N[:, :, None])[:, :, 0]
+    variance = xp.clip(R[:, s, s] - (weights * r_N).sum(axis=1), nugget, None)
+    return weights, variance
+
+
+@dataclass(frozen=True)
+class LocalExpansion:
+    """``features(x) = p(x)^T C + w(x)^T F_N``: landmarks plus a correction by the nearest training points N.
+
+    ``w = R_NN^-1 r_N(x)`` are the weights of N under the residual kernel ``R = k - P P^T``.
+
+    Attributes
+    ----------
+    origin : ndarray of shape (d,) or None
+        Subtracted from samples.
+    unit : float
+        Scale of samples, after centering.
+    points : ndarray of shape (n, d)
+        Training samples.
+    gamma, nugget : float
+        Bandwidth of the kernel, and noise of its residual.
+    index : NeighborIndex
+        Index of `points`.
+    landmarks : ndarray of shape (p, d)
+    transform : ndarray of shape (p, q)
+        ``p(x) = k(x, landmarks) @ transform``.
+    P : ndarray of shape (n, q)
+        Landmark features of the training samples.
+    global_coefficients : ndarray of shape (q, r)
+        C.
+    local : ndarray of shape (n, r)
+        F.
+    n_conditioning : int
+        Number of training samples in N, minus one.
+    device : str
+        Device of the computation.
+    """
+
+    origin: np.ndarray | None
+    unit: float
+    points: np.ndarray
+    gamma: float
+    nugget: float
+    index: NeighborIndex
+    landmarks: np.ndarray
+    transform: np.ndarray
+    P: np.ndarray
+    global_coefficients: np.ndarray
+    local: np.ndarray
+    n_conditioning: int
+    device: str
+
+    def __call__(self, X: Any) -> np.ndarray:
+        """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks."""
+        arrays = arrays_on(self.device)
+        n, r = X.shape[0], self.local.shape[1]
+        n_near = min(self.n_conditioning + 1, self.points.shape[0])  # one more than in training
+        s = n_near + 1
+        # Mostly for the systems of `conditional`.
+        row_bytes = 8 * (s * (self.points.shape[1] + self.P.shape[1] + r) + 4 * s * s)
+        together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // row_bytes)
+        require_memory(
+            min(n, together) * row_bytes + n * r * X.dtype.itemsize,
+            f"Computing features of {n:,} row(s) from {n_near:,} neighbors each",
+            "Pass fewer rows at a time, or fit with a smaller n_conditioning.",
+            arrays.free_memory(),
+        )
+        features = np.empty((n, r), dtype=X.dtype)
+        on_device = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
+        for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
+            features[rows] = self._batch(dense(X[rows]), n_near, row_bytes, *on_device, arrays=arrays)
+        return features
+
+    def _batch(
+        self, X: np.ndarray, n_near: int, row_bytes: int, points: Any, P: Any, local: Any, *, arrays: Arrays
+    ) -> np.ndarray:
+        # Single precision suffices for training; here a row's features would depend on other rows of its batch.
+        dtype = np.result_type(X, self.points).name
+        samples = Frame(self.origin, self.unit, dtype)(X)
+        new, C = arrays.put(samples), arrays.put(self.global_coefficients, dtype)
+        landmarks = Landmarks(self.landmarks, self.transform, self.gamma)
+        P_new, _ = landmarks.features(new, arrays)
+        near = self.index.query(samples.astype(self.points.dtype, copy=False), n_near, points, arrays)
+        features = arrays.zeros((samples.shape[0], local.shape[1]), dtype)
+
+        def fill(block: slice) -> None:
+            at = near[block]
+            weights = landmarks.local_weights(new[block], P_new[block], at, points, P, self.nugget, arrays)
+            added = (arrays.put(weights, dtype)[:, None] @ arrays.put(local[at], dtype))[:, 0]
+            features[block] = P_new[block] @ C + added
+
+        arrays.each(fill, samples.shape[0], row_bytes)
+        return arrays.get(features)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -33,12 +33,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 
 from ldsu.labels import class_counts
-from ldsu.solvers._conjugate import conjugate_gradients
+from ldsu.solvers._joint_system import JointSystem, conjugate_gradients
 from ldsu.solvers._types import Settings
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
-
-if TYPE_CHECKING:
-    from ldsu.solvers._joint_system import JointSystem
 
 # Maximum number of pairs, and of graph components, whose null space is decomposed as a dense matrix.
 MAX_PAIRS = 500
@@ -50,17 +47,6 @@ BLOCK = 64
 SOLVE_TOLERANCE = 1e-1
 # A direction with a smaller relative part orthogonal to the previous ones is dropped.
 MIN_PART = 1e-10
-
-
-def unsupported_pairs_reason(n: int, settings: Settings) -> str | None:
-    """Why the smallest pairs of n samples are not supported, as the end of a sentence; None if they are."""
-    r = resolve_n_components(settings.n_components, n)
-    if r > MAX_PAIRS:
-        return (
-            f"with filter='truncate' n_components={settings.n_components} is {r} features of {n} samples, "
-            f"but at most {MAX_PAIRS} are supported"
-        )
-    return None
 
 
 def shifted_strength(weights: Any, codes: np.ndarray, lam: float) -> float:
@@ -92,30 +78,14 @@ def graph_components(members: np.ndarray, codes: np.ndarray, lam: float) -> np.n
 
 @dataclass(frozen=True)
 class Pencil:
-    """M and K^-1 as operators, and an approximate inverse of ``M + sigma K^-1``.
+    """M and K^-1 as operators, and an approximate inverse of ``M + sigma K^-1``."""
 
-    Attributes
-    ----------
-    system : JointSystem
-        ``Q + eta M``, scaled, with ``eta = 1 / sigma``.
-    P : array of shape (n, p)
-        Landmark features.
-    inner : array of shape (p, p)
-        ``(I + P^T Q P)^-1``.
-    H : array of shape (n, p)
-        ``(Q + eta M)^-1 Q P``.
-    outer : array of shape (p, p)
-        ``(I + P^T Q P - P^T Q H)^-1``.
-    max_iter : int
-        Maximum number of iterations of a linear solve.
-    """
-
-    system: JointSystem
-    P: Any
-    inner: Any
-    H: Any
-    outer: Any
-    max_iter: int
+    system: JointSystem  # ``Q + eta M``, scaled, with ``eta = 1 / sigma``
+    P: Any  # (n, p): landmark features
+    inner: Any  # (p, p): ``(I + P^T Q P)^-1``
+    H: Any  # (n, p): ``(Q + eta M)^-1 Q P``
+    outer: Any  # (p, p): ``(I + P^T Q P - P^T Q H)^-1``
+    max_iter: int  # of a linear solve
 
     @classmethod
     def build(cls, system: JointSystem, P: Any, max_iter: int) -> Pencil:
@@ -182,22 +152,10 @@ def _solve_local(system: JointSystem, R: Any, max_iter: int) -> Any:
 
 
 def null_pairs(pencil: Pencil, component: np.ndarray, r: int) -> Any:
-    """Features that are constant on each component of the graph: at most r, those of largest variance first.
+    """Features (n, min(r, components)) that are constant on each component of the graph, of largest variance first.
 
     All have mu = 0, so that any rotation of them solves the problem. Taken are those that are uncorrelated, as
-    `spectrum.canonicalize_degenerate` does.
-
-    Parameters
-    ----------
-    pencil : Pencil
-    component : ndarray of shape (n,)
-        Number of each sample's component.
-    r : int
-
-    Returns
-    -------
-    V : array of shape (n, min(r, components))
-        ``V^T K^-1 V = I``.
+    `spectrum.canonicalize_degenerate` does, with ``V^T K^-1 V = I``. `component` (n,) are the samples' components.
     """
     arrays = pencil.system.arrays
     n, c = component.size, int(component.max()) + 1
@@ -220,24 +178,12 @@ def null_pairs(pencil: Pencil, component: np.ndarray, r: int) -> Any:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Smallest pairs found, and how well.
+    """Smallest pairs found, and how well."""
 
-    Attributes
-    ----------
-    mu : ndarray of shape (r,)
-        Ascending, not below zero.
-    V : array of shape (n, r)
-        Features at the training points, ``V^T K^-1 V = I``.
-    iterations : int
-        Blocks by which the Krylov space grew.
-    residual : float
-        The largest rho of the pairs.
-    """
-
-    mu: np.ndarray
-    V: Any
-    iterations: int
-    residual: float
+    mu: np.ndarray  # (r,): ascending, not below zero
+    V: Any  # (n, r): features at the training points, ``V^T K^-1 V = I``
+    iterations: int  # blocks by which the Krylov space grew
+    residual: float  # the largest rho of the pairs
 
 
 def smallest_pairs(
@@ -245,19 +191,8 @@ def smallest_pairs(
 ) -> Pairs:
     """The r smallest pairs of ``M v = mu K^-1 v``, until every rho is at most `tol`.
 
-    Parameters
-    ----------
-    pencil : Pencil
-    null : array of shape (n, c)
-        The whole null space of M, or r vectors of it, ``null^T K^-1 null = I``.
-    r : int
-    tol : float
-    max_iter : int
-        Maximum number of blocks added to the space.
-    rng : Generator
-        For the space to start from.
-    block : int
-        Directions added at a time.
+    `null` (n, c) is the whole null space of M, or r vectors of it, ``null^T K^-1 null = I``. At most `max_iter` blocks
+    of `block` directions are added to a space that starts from random vectors.
     """
     arrays, xp = pencil.system.arrays, pencil.system.arrays.xp
     n, c = null.shape
@@ -334,24 +269,10 @@ def orthonormal(pencil: Pencil, basis: Any, directions: Any) -> Any:
 def truncated_features(
     system: JointSystem, P: Any, members: Any, codes: np.ndarray, settings: Settings
 ) -> tuple[Pairs, Any]:
-    """The features that filter="truncate" keeps, at the training points, and the landmarks' share of them.
+    """The features that filter="truncate" keeps, at the training points, and the landmarks' share W (p, r) of them.
 
-    Parameters
-    ----------
-    system : JointSystem
-        In double precision, with the strength `shifted_strength`.
-    P : array of shape (n, p)
-        Landmark features.
-    members : int array of shape (n, k)
-        Of the cliques.
-    codes : ndarray of shape (n,)
-    settings : Settings
-
-    Returns
-    -------
-    pairs : Pairs
-    W : array of shape (p, r)
-        Features of a new point x are ``p(x)^T W + w(x)^T (V - P W)_N``.
+    The system is in double precision, with the strength `shifted_strength`; `members` (n, k) are those of the cliques.
+    Features of a new point x are ``p(x)^T W + w(x)^T (V - P W)_N``.
     """
     arrays = system.arrays
     n = codes.shape[0]

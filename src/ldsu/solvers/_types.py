@@ -54,22 +54,29 @@ class Solution:
         anchors, descending.
     anchors : ndarray of int or None
         Rows of X that the features of a smooth filter are anchored at.
-    clique_laplacian : callable
-        Gives L, sparse (n, n), in the units in which lam multiplies it.
+    graphs : callable
+        Gives L, sparse (n, n), in the units in which lam multiplies it, and the nearest other rows (n, l) of each row,
+        or None where they were not searched.
     theta : float
         The ridge in the units of the data.
     iterations, residual : int, float
         Of an iterative solve: steps of the slowest right-hand side, and the largest relative residual.
-    neighbors : ndarray of shape (n, l) or None
-        The nearest other rows of each row, where they were searched.
     """
 
     feature_map: Callable[[Any], np.ndarray]
     coefficients: np.ndarray | None
     eigenvalues: np.ndarray
     anchors: np.ndarray | None
-    clique_laplacian: Callable[[], scipy.sparse.csr_array]
+    graphs: Callable[[], tuple[scipy.sparse.csr_array, np.ndarray | None]]
     theta: float
     iterations: int = 1
     residual: float = 0.0
-    neighbors: np.ndarray | None = None
+
+    def clique_laplacian(self) -> scipy.sparse.csr_array:
+        """L."""
+        return self.graphs()[0]
+
+    @property
+    def neighbors(self) -> np.ndarray | None:
+        """The nearest other rows of each row, where they were searched."""
+        return self.graphs()[1]
