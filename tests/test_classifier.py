@@ -326,3 +326,55 @@ def test_default_does_not_make_unequal_classes_equal(labels):
     }
     assert accuracy[True] < 0.6  # what the rule has to avoid
     assert accuracy["auto"] == accuracy[False] > 0.9
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.3, 0.2], {0: 0.5, 1: 0.3, 2: 0.2}, "equal", "labels"])
+@pytest.mark.parametrize("per_class", [1, 5])
+def test_unlabelled_rows_have_the_given_class_shares(shares, per_class):
+    X, y = make_blobs(400, centers=3, cluster_std=3.0, random_state=0)
+    few = few_labels(y, per_class)
+    model = LDSUClassifier(class_shares=shares).fit(X, few)
+    expected = [0.5, 0.3, 0.2] if not isinstance(shares, str) else [1 / 3] * 3
+    np.testing.assert_allclose(model.class_shares_, expected)
+    np.testing.assert_allclose(model.predict_proba(X[few < 0]).mean(axis=0), expected, atol=0.005)
+    np.testing.assert_array_equal(model.predict(X[few < 0]), model.transduction_[few < 0])
+
+
+def test_class_shares_move_the_border_of_two_classes():
+    X, y = make_blobs(400, centers=2, cluster_std=4.0, random_state=0)
+    few = few_labels(y, 5)
+    for share in (0.2, 0.5, 0.8):
+        model = LDSUClassifier(class_shares=[1 - share, share]).fit(X, few)
+        assert model.predict_proba(X[few < 0])[:, 1].mean() == pytest.approx(share, abs=0.005)
+        np.testing.assert_array_equal(model.predict(X) == 1, model.decision_function(X) > 0)
+
+
+@pytest.mark.parametrize("classifier", [None, RidgeClassifier()])
+def test_known_class_shares_help_where_classes_are_unequal(classifier):
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat([0, 1, 2], [450, 30, 20]))
+    X = 2.5 * np.eye(3)[y] + rng.standard_normal((500, 3))
+    few = few_labels(y, 3)
+    rows = few < 0
+    models = {shares: LDSUClassifier(classifier=classifier, class_shares=shares) for shares in ("equal", "auto")}
+    known = LDSUClassifier(classifier=classifier, class_shares=[0.9, 0.06, 0.04]).fit(X, few)
+    accuracy = {shares: model.fit(X, few).score(X[rows], y[rows]) for shares, model in models.items()}
+    assert known.score(X[rows], y[rows]) >= max(accuracy["auto"], accuracy["equal"] + 0.1)
+    assert models["auto"].class_shares_ is None
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ([0.5, 0.5], "must be 3 positive numbers that sum to 1"),
+        ([0.5, 0.5, 0.5], "sum to 1"),
+        ([1.0, 0.0, 0.0], "positive"),
+        ([np.nan, 0.5, 0.5], "positive"),
+        ({0: 0.5, 1: 0.5}, r"names \[0, 1\], but the classes with a label are \[0, 1, 2\]"),
+        ("even", "class_shares"),
+    ],
+)
+def test_class_shares_that_are_none_are_refused(shares, message):
+    X, y = make_blobs(60, centers=3, random_state=0)
+    with pytest.raises(ValueError, match=message):
+        LDSUClassifier(class_shares=shares).fit(X, few_labels(y, 3))

@@ -13,6 +13,7 @@ import scipy.linalg
 import scipy.optimize
 import scipy.sparse
 import scipy.sparse.linalg
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.base import (
     BaseEstimator,
@@ -26,13 +27,14 @@ from sklearn.base import (
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils._param_validation import HasMethods
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
 from ldsu._utils.arrays import ignoring_warnings
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
+from ldsu._utils.protocols import MatrixLike
 from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
@@ -58,6 +60,10 @@ MAX_CERTAINTY = 0.999
 KEPT_WEIGHT = 0.9
 # Factors that convert standardized and raw scores to log-odds against all other classes.
 STANDARDIZED_ODDS, RAW_ODDS = {1.0: 0.5, 0.5: 2.0}, 4.0
+# Largest difference between given class shares and those of the unlabelled rows, and rounds to reach it.
+SHARES_TOLERANCE, SHARES_ROUNDS, MAX_STEP = 1e-3, 100, 3.0
+# Shares and the factor of the scores depend on each other: they are found in turn.
+SHARES_ALTERNATIONS = 3
 
 
 class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -80,18 +86,18 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     @atomic
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Compute the root mean squared norm of the rows of X (n, r)."""
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        entries = X.data if scipy.sparse.issparse(X) else X
-        self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(X.shape[0])) or 1.0
+        Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        entries = Z.data if scipy.sparse.issparse(Z) else Z
+        self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(Z.shape[0])) or 1.0
         return self
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: MatrixLike) -> Any:
         """Divide X (q, r) by `scale_`."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return X / X.dtype.type(self.scale_)
+        Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return Z / Z.dtype.type(self.scale_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -103,7 +109,7 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 class LabelledScoreMixin:
     """Mixin with a `score` that ignores unlabelled rows."""
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy over the labelled rows.
 
         Parameters
@@ -177,7 +183,7 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a clone of `estimator` to the labelled rows.
 
         Parameters
@@ -212,25 +218,25 @@ class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, Base
                 setattr(self, name, getattr(self.estimator_, name))
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Predict labels for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.predict(self._select(X))
 
     @available_if(_estimator_has("decision_function"))
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute scores for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.decision_function(self._select(X))
 
     @available_if(_estimator_has("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: MatrixLike) -> NDArray[np.floating]:
         """Predict class probabilities for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.predict_proba(self._select(X))
 
     @available_if(_estimator_has("predict_log_proba"))
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: MatrixLike) -> NDArray[np.floating]:
         """Predict logarithms of class probabilities for X (q, d) with the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.predict_log_proba(self._select(X))
@@ -330,9 +336,48 @@ def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
     return probabilities
 
 
+def resolve_shares(shares: Any, codes: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
+    """Shares (c,) of the classes from the parameter `class_shares` and the labels; None for "auto"."""
+    counts = class_counts(codes)
+    if isinstance(shares, str):
+        return {"auto": None, "equal": np.full(counts.size, 1 / counts.size), "labels": counts / counts.sum()}[shares]
+    if isinstance(shares, dict):
+        if set(shares) != set(classes.tolist()):
+            raise ValueError(
+                f"class_shares names {list(shares)}, but the classes with a label are {classes.tolist()}. "
+                "Give one share for each of them."
+            )
+        shares = [shares[name] for name in classes.tolist()]
+    resolved = np.asarray(shares, dtype=np.float64)
+    if resolved.shape != classes.shape or not (resolved > 0).all() or abs(resolved.sum() - 1) > SHARES_TOLERANCE:
+        raise ValueError(
+            f"class_shares = {shares}, but must be {classes.size} positive numbers that sum to 1, "
+            f"one for each of the classes {classes.tolist()}."
+        )
+    return resolved
+
+
+def _matching_center(
+    mean_of: MeanOf, center: np.ndarray, scale: np.ndarray, sharpness: float, shares: np.ndarray
+) -> np.ndarray:
+    """The center of the scores with which the mean probability of each class is its share."""
+    for _ in range(SHARES_ROUNDS):
+        found = mean_of(partial(_class_probabilities, center=center, scale=scale, sharpness=sharpness))
+        if np.abs(found - shares).max() <= SHARES_TOLERANCE:
+            break
+        step = np.clip(np.log(shares / np.maximum(found, np.finfo(np.float64).tiny)), -MAX_STEP, MAX_STEP) / sharpness
+        center = center - scale * (step if center.size > 1 else (step[1:] - step[:1]) / 2)
+    return center
+
+
+def _class_probabilities(scores: np.ndarray, center: np.ndarray, scale: np.ndarray, sharpness: float) -> np.ndarray:
+    """Probabilities (q, c) from raw scores (q, c) or (q, 1)."""
+    return _softmax((scores - center) / scale, sharpness)
+
+
 def _max_probabilities(scores: np.ndarray, center: np.ndarray, scale: np.ndarray, sharpness: float) -> np.ndarray:
     """Probability of the predicted class of each row, from raw scores (q, c) or (q, 1)."""
-    return _softmax((scores - center) / scale, sharpness).max(axis=1)
+    return np.asarray(_class_probabilities(scores, center, scale, sharpness).max(axis=1))
 
 
 class Confidence(NamedTuple):
@@ -377,7 +422,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         labels, no class has more than three times the labels of another, and there are at least five unlabelled rows
         per class; but not if it would change more than a fifth of the predictions although leave-one-out accuracy is
         well above chance, which indicates unequal class sizes. With one or two labels per class this cannot be
-        detected; use False if class sizes are known to be very unequal.
+        detected; use False if class sizes are known to be very unequal, or `class_shares` if they are known.
+    class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
+        Shares of the classes among the unlabelled rows. Scores are shifted so that the mean predicted probability of
+        each class is its share: "equal" for equally large classes, "labels" for labels drawn as the rows come, an array
+        in the order of `classes_`, or a dict by class. "auto" does not shift scores beyond `standardize_scores`.
     n_refinements : int, default=4
         Number of refinement rounds, for ``classifier=None``.
 
@@ -389,6 +438,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         The fitted steps.
     score_center_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
         Center and scale of the scores: the class of the largest ``(raw - score_center_) / score_scale_`` is predicted.
+    class_shares_ : ndarray of shape (c,) or None
+        The shares that scores are shifted to; None with "auto".
     transduction_ : ndarray of shape (n,)
         Labels of the training rows: the given labels, and predictions for unlabelled rows.
     expected_accuracy_ : float
@@ -413,11 +464,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     features: Annotated[Any, HasMethods(["fit", "transform"]), None] = field(default=None, kw_only=False)
     classifier: Annotated[Any, HasMethods(["fit", "decision_function"]), None] = field(default=None, kw_only=False)
     standardize_scores: bool | Literal["auto"] = "auto"
+    class_shares: Annotated[Any, StrOptions({"auto", "equal", "labels"}), "array-like", dict] = "auto"
     n_refinements: NonNegativeInt = 4
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, *, problem: Problem | None = None) -> Self:
+    def fit(self, X: MatrixLike, y: ArrayLike, *, problem: Problem | None = None) -> Self:
         """Fit the features and the classifier.
 
         Parameters
@@ -433,21 +485,27 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         -------
         self : object
         """
-        if y is None:
-            raise ValueError("LDSUClassifier requires y to be passed, but the target y is None.")
         validate_data(self, X, skip_check_array=True)
-        codes, self.classes_ = encode_labels(y, _num_samples(X))
-        if self.classes_.size < 2:
-            raise ValueError(
-                f"LDSUClassifier needs labels of at least 2 classes, but y has {self.classes_.size} class(es): "
-                f"{self.classes_.tolist()}."
-            )
+        codes = self._encode(y, _num_samples(X))
         reused = {} if problem is None else {"problem": problem}
         self.features_ = clone(LDSU() if self.features is None else self.features).fit(X, y, **reused)
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         self._lengths = np.sort(row_lengths(Z))
         return self._fit_to_features(TrainingRows(Z), codes)
+
+    def _encode(self, y: ArrayLike | None, n: int) -> np.ndarray:
+        """Class numbers of the n rows; sets `classes_` and `class_shares_`."""
+        if y is None:
+            raise ValueError("LDSUClassifier requires y to be passed, but the target y is None.")
+        codes, self.classes_ = encode_labels(y, n)
+        if self.classes_.size < 2:
+            raise ValueError(
+                f"LDSUClassifier needs labels of at least 2 classes, but y has {self.classes_.size} class(es): "
+                f"{self.classes_.tolist()}."
+            )
+        self.class_shares_ = resolve_shares(self.class_shares, codes, self.classes_)
+        return codes
 
     def _fit_to_features(self, rows: TrainingRows, codes: np.ndarray) -> Self:
         """Fit classifier, standardization and probabilities to scaled features."""
@@ -458,23 +516,19 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             self.classifier_ = LabelledOnly(self.classifier).fit(rows[labelled], codes[labelled])
             power = self._power(class_counts(codes), unlabelled.size)
         rows.compute_scores(self)
-        center, scale = self._center_and_scale(rows.mean_over(unlabelled), power)
-        self.score_center_, self.score_scale_ = center, scale
-        predicted = rows.map(partial(_decide, center=center, scale=scale))
+        mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
+        self.score_center_, self.score_scale_ = self._center_and_scale(mean_of, power)
+        predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
         if self.classifier is None:
             kept = float(np.mean(predicted[pseudo_rows] == first)) if pseudo_rows.size else 1.0
-            mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
-
-            def certainty(sharpness: float) -> float:
-                return float(mean_of(partial(_max_probabilities, center=center, scale=scale, sharpness=sharpness)))
-
-            self._scale_probabilities(certainty, codes, kept)
-        isolated = rows.lengths()[unlabelled] < ISOLATED * float(np.median(self._lengths))
-        self._warn_isolated_count(int(isolated.sum()), "unlabelled training row(s)", stacklevel=4)
+            self._scale_probabilities(mean_of, codes, kept)
+            if self.class_shares_ is not None:
+                predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
+        self._warn_isolated(rows.lengths()[unlabelled], "unlabelled training row(s)")
         self.transduction_ = self.classes_[np.where(codes < 0, predicted, codes)]
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute class scores. `predict` returns the class with the largest score.
 
         With ``classifier=None`` and three or more classes, the score of a class is its log-odds against all others from
@@ -501,7 +555,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             return scores
         return _log_odds(self._odds * scores)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Predict labels of new samples. Warns about rows that lie far from all training rows.
 
         Parameters
@@ -514,7 +568,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         Z = self._scaled_features(X)
-        self._warn_isolated(Z, "row(s)")
+        self._warn_isolated(row_lengths(Z), "row(s)")
         return self._labels(Z)
 
     def _labels(self, Z: Any) -> np.ndarray:
@@ -522,7 +576,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[_decide(self._scores(Z))])
 
     @available_if(_default_classifier)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: MatrixLike) -> NDArray[np.floating]:
         """Predict class probabilities: the softmax of the scores, calibrated to `expected_accuracy_` on average.
 
         Rows far from all training rows get equal probabilities. With one or two labels per class leave-one-out accuracy
@@ -541,7 +595,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return self._probabilities(self._scaled_features(X))
 
     @available_if(_default_classifier)
-    def confidence(self, X: Any) -> Confidence:
+    def confidence(self, X: MatrixLike) -> Confidence:
         """Compute the confidence of predicted labels: margin between classes, and familiarity with the training data.
 
         Parameters
@@ -564,7 +618,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         # Tolerance for rounding, which depends on the number of threads.
         no_larger = np.searchsorted(self._lengths, row_lengths(Z) * (1 + 1e-9), side="right")
         confidence = Confidence(ascending[:, -1] - ascending[:, -2], no_larger / self._lengths.size)
-        return probabilities, confidence, int(self._isolated(Z).sum())
+        return probabilities, confidence, int(self._isolated(row_lengths(Z)).sum())
 
     def _scaled_features(self, X: Any) -> Any:
         return self.scaler_.transform(_plain(self.features_.transform(X)))
@@ -603,7 +657,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Fit `classifier_` to the labelled rows, then repeatedly to all; return first and last labels of the others.
 
-        Scores are divided by their mean deviation to the `power`, or used unchanged if it is None.
+        Scores are standardized by `_center_and_scale`.
         """
         noise = float(getattr(self.features_, "noise_", NOISE))
         ridge = RidgeClassifier(alpha=noise * float(np.mean(row_lengths(Z_labelled) ** 2)) or 1.0)
@@ -614,7 +668,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
         def predicted() -> np.ndarray:
             raw = self._raw_scores(Z_unlabelled)
-            return _decide(raw, *(() if power is None else _center_and_scale(_mean_over(raw), power)))
+            return _decide(raw, *self._center_and_scale(_mean_over(raw), power))
 
         first = last = predicted()
         Z_all = (scipy.sparse.vstack if scipy.sparse.issparse(Z_labelled) else np.vstack)([Z_labelled, Z_unlabelled])
@@ -627,53 +681,62 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _may_use_raw_scores(self, counts: np.ndarray) -> bool:
         """Whether leave-one-out accuracy shows that the scores are informative."""
         selection = getattr(self.features_, "selection_", None)
-        if self.standardize_scores != "auto" or not selection:
+        if self.standardize_scores != "auto" or self.class_shares_ is not None or not selection:
             return False
         chance = 1 / counts.size
         return float(selection[0]["accuracy"]) >= chance + BETTER_THAN_CHANCE * (1 - chance)
 
-    def _scale_probabilities(self, certainty: Callable[[float], float], codes: np.ndarray, kept: float) -> None:
+    def _scale_probabilities(self, mean_of: MeanOf, codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which the mean predicted probability equals the expected accuracy.
 
-        `certainty` returns the mean probability of the predicted class for a factor, `kept` is the fraction of labels
-        that refinement did not change.
+        `kept` is the fraction of labels that refinement did not change. Given class shares are matched again.
         """
         selection = getattr(self.features_, "selection_", None)
         # Leave-one-out accuracy is based on fewer labels and no refinement, which matters less with more labels.
         kept_share = min(0.5, 2 / float(np.median(class_counts(codes)))) if selection else 1.0
         leave_one_out = float(selection[0]["accuracy"]) if selection else 0.0
         self.expected_accuracy_ = kept_share * KEPT_WEIGHT * kept + (1 - kept_share) * leave_one_out
-        c = self.classes_.size
-        target = float(np.clip(self.expected_accuracy_, 1.05 / c, MAX_CERTAINTY))
+        target = float(np.clip(self.expected_accuracy_, 1.05 / self.classes_.size, MAX_CERTAINTY))
 
         def surplus(exponent: float) -> float:
-            return certainty(float(np.exp(exponent))) - target
+            certainty = partial(
+                _max_probabilities,
+                center=self.score_center_,
+                scale=self.score_scale_,
+                sharpness=float(np.exp(exponent)),
+            )
+            return float(mean_of(certainty)) - target
 
-        low, high = -20.0, 20.0
-        inside = surplus(low) < 0 < surplus(high)
-        exponent = scipy.optimize.brentq(surplus, low, high, xtol=1e-3) if inside else 0.0
-        self._sharpness = float(np.exp(exponent))
+        for _ in range(1 if self.class_shares_ is None else SHARES_ALTERNATIONS):
+            low, high = -20.0, 20.0
+            inside = surplus(low) < 0 < surplus(high)
+            exponent = scipy.optimize.brentq(surplus, low, high, xtol=1e-3) if inside else 0.0
+            self._sharpness = float(np.exp(exponent))
+            self._match_shares(mean_of)
+
+    def _match_shares(self, mean_of: MeanOf) -> None:
+        """Shift `score_center_` so that the mean probability of each class is its share, if shares are given."""
+        if self.class_shares_ is not None:
+            self.score_center_ = _matching_center(
+                mean_of, self.score_center_, self.score_scale_, self._sharpness, self.class_shares_
+            )
 
     def _probabilities(self, Z: Any) -> np.ndarray:
         probabilities = _softmax(self._scores(Z), self._sharpness)
-        isolated = self._isolated(Z)
+        isolated = self._isolated(row_lengths(Z))
         # Not exactly equal, so that the largest probability is still that of the predicted label.
         probabilities[isolated] = (1 - 1e-6) / self.classes_.size + 1e-6 * probabilities[isolated]
         return probabilities
 
-    def _isolated(self, Z: Any) -> np.ndarray:
-        return row_lengths(Z) < ISOLATED * float(np.median(self._lengths))
+    def _isolated(self, lengths: np.ndarray) -> np.ndarray:
+        return np.asarray(lengths < ISOLATED * float(np.median(self._lengths)))
 
-    def _warn_isolated(self, Z: Any, what: str) -> None:
-        self._warn_isolated_count(int(self._isolated(Z).sum()), what, stacklevel=4)
-
-    @staticmethod
-    def _warn_isolated_count(count: int, what: str, stacklevel: int = 3) -> None:
-        if count:
+    def _warn_isolated(self, lengths: np.ndarray, what: str) -> None:
+        if count := int(self._isolated(lengths).sum()):
             warnings.warn(
                 f"{count} {what} lie far from all training rows: their labels are guesses. "
                 "Use `confidence` to find them.",
-                stacklevel=stacklevel,
+                stacklevel=3,
             )
 
     def _raw_scores(self, Z: np.ndarray) -> np.ndarray:
@@ -694,7 +757,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         or two labels per class that density is not informative; with more labels the power is 0.5.
         """
         if self.standardize_scores == "auto":
-            few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and counts.max() <= UNEQUAL * counts.min()
+            similar = self.class_shares_ is not None or counts.max() <= UNEQUAL * counts.min()
+            few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and similar
             standardize = few_labels and n_unlabelled >= MIN_UNLABELLED_PER_CLASS * counts.size
         else:
             standardize = self.standardize_scores and n_unlabelled > 0
@@ -708,10 +772,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     def _center_and_scale(self, mean_of: MeanOf, power: float | None) -> tuple[np.ndarray, np.ndarray]:
         self._odds = RAW_ODDS if power is None else STANDARDIZED_ODDS[power]
-        if power is None:
-            width = 1 if self.classes_.size == 2 else self.classes_.size
-            return np.zeros(width), np.ones(width)
-        return _center_and_scale(mean_of, power)
+        width = 1 if self.classes_.size == 2 else self.classes_.size
+        center, scale = (np.zeros(width), np.ones(width)) if power is None else _center_and_scale(mean_of, power)
+        if self.class_shares_ is not None:
+            center = _matching_center(mean_of, center, scale, self._odds, self.class_shares_)
+        return center, scale
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

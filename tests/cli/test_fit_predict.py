@@ -17,7 +17,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from ldsu.cli import cli
-from ldsu.io import read_container, write_container
+from ldsu.io import load_model, read_container, write_container
 from ldsu.tables.readers import read_table
 
 COLOURS = ("red", "green", "blue")
@@ -89,6 +89,32 @@ def test_fit_says_what_it_will_do_and_what_it_did(folder):
     assert "leave-one-out accuracy on your labels: " in printed
     assert "contains the training rows and is readable only by you" in printed
     assert f"ldsu predict {folder / 'things.ldsu'}" in printed
+
+
+def test_given_class_shares_are_kept_in_the_model(here):
+    shares = {"blue": 0.2, "green": 0.3, "red": 0.5}
+    given = ",".join(f"{name}={share}" for name, share in shares.items())
+    done = call("fit", here / "things.csv", "--label", "colour", "--class-shares", given, "-o", "shares.ldsu")
+    assert done.exit_code == 0, done.output
+    classifier = load_model("shares.ldsu").classifier
+    assert classifier.class_shares == shares
+    np.testing.assert_allclose(classifier.class_shares_, [0.2, 0.3, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("even", "--class-shares 'even' is not auto, equal, labels, or NAME=SHARE"),
+        ("blue=0.5,green=much,red=0.5", "such as yes=0.9,no=0.1"),
+        ("blue=0.5,red=0.5", "the classes with a label are ['blue', 'green', 'red']"),
+        ("blue=0.5,green=0.5,red=0.5", "positive numbers that sum to 1"),
+    ],
+)
+def test_class_shares_that_do_not_fit_are_an_error_in_one_sentence(here, given, message):
+    done = call("fit", here / "things.csv", "--label", "colour", "--class-shares", given, "-o", "shares.ldsu")
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not Path("shares.ldsu").exists()
 
 
 def test_predict_labels_new_rows_in_their_order(here):

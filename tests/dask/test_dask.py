@@ -174,14 +174,16 @@ def test_frames_of_parquet_and_arrays_of_zarr_are_read_where_they_are(client, tm
     np.testing.assert_allclose(again.transform(X), expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), 5])
-def test_a_classifier_is_that_of_one_machine_and_is_loaded_without_a_cluster(classes, client, tmp_path):
+@pytest.mark.parametrize(
+    ("classes", "shares"), [pytest.param(2, "equal", marks=pytest.mark.slow), (5, "auto"), (5, "equal")]
+)
+def test_a_classifier_is_that_of_one_machine_and_is_loaded_without_a_cluster(classes, shares, client, tmp_path):
     X, y = blobs(900)
     y = np.where(y < 0, -1, y % classes)
     names = np.array([f"kind {t}" for t in range(classes)], dtype=object)
     y = np.array([None if code < 0 else names[code] for code in y], dtype=object)
-    one = ldsu.LDSUClassifier(ldsu.LDSU(**QUICK)).fit(X, y)
-    model = on_cluster.LDSUClassifier(on_cluster.LDSU(**QUICK)).fit(in_blocks(X), y)
+    one = ldsu.LDSUClassifier(ldsu.LDSU(**QUICK), class_shares=shares).fit(X, y)
+    model = on_cluster.LDSUClassifier(on_cluster.LDSU(**QUICK), class_shares=shares).fit(in_blocks(X), y)
     lazy = in_blocks(X)
     np.testing.assert_array_equal(model.predict(lazy).compute(), one.predict(X))
     np.testing.assert_array_equal(model.transduction_, one.transduction_)

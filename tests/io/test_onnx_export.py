@@ -114,11 +114,13 @@ def test_decisions_of_a_classifier_on_every_method(name, many_digits):
 
 
 @pytest.mark.parametrize("per_class", [1, 5, 25])
-@pytest.mark.parametrize("standardize", ["auto", False])
-def test_decisions_with_few_and_many_labels(per_class, standardize):
+@pytest.mark.parametrize(
+    "parameters", [{}, {"standardize_scores": False}, {"class_shares": "equal"}], ids=["auto", "raw", "shares"]
+)
+def test_decisions_with_few_and_many_labels(per_class, parameters):
     X, y = load_digits(return_X_y=True)
     X, X_new = X[:300], X[300:500]
-    model = LDSUClassifier(standardize_scores=standardize).fit(X, few_labels(y[:300], per_class))
+    model = LDSUClassifier(**parameters).fit(X, few_labels(y[:300], per_class))
     outputs = run(model, X_new)
     assert list(outputs) == ["label", "probability", "confidence", "familiarity", "scores", "features"]
     assert_same_decisions(outputs, model, X_new)

@@ -94,6 +94,19 @@ def read_task(
     return task
 
 
+def _parse_shares(text: str) -> str | dict[str, float]:
+    """The option --class-shares: a word, or shares by class."""
+    if text in ("auto", "equal", "labels"):
+        return text
+    try:
+        pairs = [part.rpartition("=") for part in text.split(",")]
+        return {name.strip(): float(share) for name, _, share in pairs}
+    except ValueError:
+        raise ValueError(
+            f"--class-shares {text!r} is not auto, equal, labels, or NAME=SHARE,... such as yes=0.9,no=0.1."
+        ) from None
+
+
 def _count_images(show: Callable[[str], None]) -> Callable[[int, int], None]:
     return lambda done, total: show(f"{done:,} of {total:,} images")
 
@@ -111,6 +124,13 @@ def _count_images(show: Callable[[str], None]) -> Callable[[int, int], None]:
 @documented_option("--device", "methods/ldsu.py", values=("cpu", "cuda"), help="Device to compute on.")
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of the scheduler at this address.")
 @click.option("--unequal", is_flag=True, help="Classes have very unequal sizes, even if their label counts do not.")
+@click.option(
+    "--class-shares",
+    metavar="SHARES",
+    default="auto",
+    show_default=True,
+    help="Shares of the classes among all rows, if you know them: equal, labels (as your labels), or NAME=SHARE,...",
+)
 @dry_run_option
 @force_option
 @output_options
@@ -121,6 +141,7 @@ def fit(
     device: str,
     dask: str | None,
     unequal: bool,
+    class_shares: str,
     dry_run: bool,
     force: bool,
     reporter: Reporter,
@@ -140,6 +161,7 @@ def fit(
     if not dry_run:
         require_output(output, force)
         require_device(None if dask else device)
+    shares = _parse_shares(class_shares)
     task = read_task(reporter, table, **options)
     from ldsu.tables.estimate import estimate
 
@@ -168,7 +190,13 @@ def fit(
     start = time.perf_counter()
     with reporter.spinner("fitting"):
         model, warnings = fit_task(
-            task, solver=solver, device=device, unequal=unequal, dask=dask, about={"notes": summary["notes"]}
+            task,
+            solver=solver,
+            device=device,
+            unequal=unequal,
+            class_shares=shares,
+            dask=dask,
+            about={"notes": summary["notes"]},
         )
     seconds = time.perf_counter() - start
     save_model(model, output, about=model.about)

@@ -15,7 +15,6 @@ from ldsu.classifier import MeanOf, TrainingRows, row_lengths
 from ldsu.dask.blocks import is_collection, rows_by_block, take_rows
 from ldsu.dask.cluster import Cluster
 from ldsu.dask.estimators import LDSU, computed, to_blocks
-from ldsu.labels import encode_labels
 
 # Attributes with a value per training row.
 ROW_ATTRIBUTES = ("_lengths", "transduction_")
@@ -31,7 +30,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
     ----------
     features : ldsu.dask.LDSU, default=None
         None uses ``ldsu.dask.LDSU()``.
-    classifier, standardize_scores, n_refinements
+    classifier, standardize_scores, class_shares, n_refinements
         Same as in `ldsu.LDSUClassifier`.
 
     See Also
@@ -57,17 +56,10 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         features = LDSU() if self.features is None else clone(self.features)
         if not isinstance(features, LDSU):
             raise ValueError(f"features={features!r}, but on a cluster they must be an ldsu.dask.LDSU.")
-        if y is None:
-            raise ValueError("LDSUClassifier requires y to be passed, but the target y is None.")
-        y = computed(y)
+        y = None if y is None else computed(y)
+        codes = self._encode(y, 0 if y is None else _num_samples(y))
         if not is_collection(X):
             X = to_blocks(X)
-        codes, self.classes_ = encode_labels(y, _num_samples(y))
-        if self.classes_.size < 2:
-            raise ValueError(
-                f"LDSUClassifier needs labels of at least 2 classes, but y has {self.classes_.size} class(es): "
-                f"{self.classes_.tolist()}."
-            )
         self.features_ = features.fit(X, y)
         self.n_features_in_ = self.features_.n_features_in_
         cluster = Cluster(verbose=self.features_.verbose)
@@ -124,9 +116,7 @@ class LDSUClassifier(ldsu.LDSUClassifier):
 
     def _without_rows(self) -> ldsu.LDSUClassifier:
         """The classifier without its features and row attributes, sufficient to score features."""
-        model = ldsu.LDSUClassifier(
-            None, self.classifier, standardize_scores=self.standardize_scores, n_refinements=self.n_refinements
-        )
+        model = ldsu.LDSUClassifier(**{**self.get_params(deep=False), "features": None})
         for name, value in vars(self).items():
             if (name.startswith("_") or name.endswith("_")) and name not in ("features_", *ROW_ATTRIBUTES):
                 setattr(model, name, value)

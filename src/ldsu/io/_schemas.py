@@ -294,6 +294,7 @@ SCHEMAS |= {
         classifier_=Object("RidgeClassifier", "LabelledOnly", d="r", c="c"),
         transduction_=RowLabels("n"),
         expected_accuracy_=if_set(number(0)),
+        class_shares_=if_set(Optional(Array("f", "c"))),
         _odds=_POSITIVE,
         _sharpness=if_set(_POSITIVE),
         **arrays("f", score_center_="k", score_scale_="k", _lengths="n"),

@@ -33,7 +33,7 @@ from ldsu._utils.memory import available_memory, require_memory
 from ldsu._utils.parameters import parameters
 from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.stages import Stages, sharing_order
-from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier
+from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier, resolve_shares
 from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
@@ -180,7 +180,7 @@ class Fold:
             return None
         if features is None:
             return None
-        classifier = FoldClassifier(classifier=model.classifier, standardize_scores=model.standardize_scores)
+        classifier = FoldClassifier(**{**model.get_params(deep=False), "features": None})
         classifier.shared = features
         return classifier
 
@@ -204,6 +204,7 @@ class FoldClassifier(LDSUClassifier):
     def fit(self, X: Any, y: Any, *, problem: Problem | None = None) -> Self:
         """Fit classifier and standardization to the shared features of the training rows."""
         codes, self.classes_ = self.shared.codes, self.shared.classes
+        self.class_shares_ = resolve_shares(self.class_shares, codes, self.classes_)
         if plain_ridge(self.classifier):
             self.classifier_: Any = self.shared.ridge.solve(self.classifier.alpha)
         else:

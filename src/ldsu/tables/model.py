@@ -243,6 +243,7 @@ def fit_task(
     task: Task,
     *,
     unequal: bool = False,
+    class_shares: str | Mapping[str, float] = "auto",
     dask: str | None = None,
     about: Mapping[str, Any] | None = None,
     **parameters: Any,
@@ -254,6 +255,8 @@ def fit_task(
     task : Task
     unequal : bool
         Whether class sizes are very unequal although label counts are not: scores are not standardized.
+    class_shares : {"auto", "equal", "labels"} or dict of float, default="auto"
+        Shares of the classes among the unlabelled rows, as in `LDSUClassifier`.
     dask : str, optional
         Address of the scheduler of a Dask cluster to fit on.
     about : dict, optional
@@ -267,7 +270,7 @@ def fit_task(
     warnings : list of str
         Warnings of the fit.
     """
-    classifier = estimator_for(task, unequal=unequal, **parameters)
+    classifier = estimator_for(task, unequal=unequal, class_shares=class_shares, **parameters)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         classifier = _fit_on_cluster(classifier, task, dask) if dask else classifier.fit(task.X, task.labels)
@@ -295,13 +298,14 @@ def _fit_on_cluster(classifier: LDSUClassifier, task: Task, address: str) -> LDS
     with connect(address):
         from ldsu import dask
 
-        estimator = dask.LDSUClassifier(
-            dask.LDSU(**classifier.features.get_params()), standardize_scores=classifier.standardize_scores
-        )
+        features = dask.LDSU(**classifier.features.get_params())
+        estimator = dask.LDSUClassifier(**{**classifier.get_params(deep=False), "features": features})
         return estimator.fit(task.X, task.labels).to_local()
 
 
-def estimator_for(task: Task, *, unequal: bool = False, **parameters: Any) -> LDSUClassifier:
+def estimator_for(
+    task: Task, *, unequal: bool = False, class_shares: str | Mapping[str, float] = "auto", **parameters: Any
+) -> LDSUClassifier:
     """The unfitted classifier of `fit_task`."""
     features = LDSU(kernel=task.encoder.kernel, **parameters)
-    return LDSUClassifier(features, standardize_scores=False if unequal else "auto")
+    return LDSUClassifier(features, standardize_scores=False if unequal else "auto", class_shares=class_shares)
