@@ -525,6 +525,8 @@ def test_structured_array_is_a_frame(tmp_path):
     assert columns(table) == {"y": [1, 2], "x": [0.5, None], "größe": ["a", None]}
     assert table.label_name == "y"
     assert "pair" in table.notes[0]
+    np.save(tmp_path / "t.npy", values[["pair"]])
+    assert "no column of numbers or text. Use" in refusal(read_table, tmp_path / "t.npy")
 
 
 @pytest.mark.parametrize("name", ["X", "x", "data", "fea", "anything"])
