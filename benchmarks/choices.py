@@ -24,7 +24,7 @@ SVM = LinearSVC(C=1.0, random_state=0, max_iter=20_000)
 SETTINGS = {
     "default": {},
     "raw scores": {"standardize_scores": False},
-    "standardised scores": {"standardize_scores": True},
+    "standardized scores": {"standardize_scores": True},
     "linear SVM, C = 1": {"classifier": SVM},
     "ridge, alpha = 0.01": {"classifier": RidgeClassifier(alpha=0.01)},
     "ridge, alpha = 1": {"classifier": RidgeClassifier(alpha=1.0)},

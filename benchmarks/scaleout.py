@@ -2,7 +2,7 @@
 
 python benchmarks/scaleout.py [--sizes 500000 5000000] [--workers 1 2] [--memory 3GiB] [--labels 3]
 
-Covertype, standardised, rows again and again with a jitter, is written as Parquet files and read from them by workers
+Covertype, standardized, rows again and again with a jitter, is written as Parquet files and read from them by workers
 of a real cluster of processes with one thread each. Each size is fitted with the most workers, the first size with
 every number of them; then the rows of the first file are transformed. The rows are kept in
 benchmarks/results/scaleout.csv.

@@ -1,6 +1,6 @@
 """Draw the pictures of the pages, each from data, once for a light page and once for a dark one.
 
-``python docs/pictures.py FOLDER`` writes them; the site's build does the same. Nothing in them is drawn by hand: every
+``python docs/pictures.py FOLDER`` writes them; the site's build does the same. Nothing in them is drawn manually: every
 number is computed by the library from two moons or from scikit-learn's digits.
 """
 

@@ -405,6 +405,19 @@ def test_what_cannot_be_saved_says_so_and_leaves_no_file(model, message, tmp_pat
     assert not (tmp_path / "new").exists()
 
 
+def test_numbers_of_every_width_are_saved(tmp_path, blobs):
+    model = LDSU(lam=np.longdouble(2), gamma_scale=np.float16(0.5), min_anchors=np.uint8(9)).fit(*blobs)
+    save_model(model, tmp_path / "model.ldsu", about={"share": np.longdouble(0.5)})
+    loaded = load_model(tmp_path / "model.ldsu").get_params()
+    assert [loaded[name] for name in ("lam", "gamma_scale", "min_anchors")] == [2.0, 0.5, 9]
+    assert describe_model(tmp_path / "model.ldsu")["about"] == {"share": 0.5}
+
+
+def test_keys_that_are_no_strings_are_named(tmp_path, blobs):
+    with pytest.raises(ValueError, match=r"about\.runs has the key 3, but keys"):
+        save_model(LDSU().fit(*blobs), tmp_path / "model.ldsu", about={"runs": {3: "a"}})
+
+
 def test_search_is_saved_through_its_best_estimator(tmp_path, blobs):
     search = LDSUSearch(param_grid={"features__strength": [1.0, 10.0]}).fit(*blobs)
     with pytest.raises(ValueError, match="Save its best_estimator_"):

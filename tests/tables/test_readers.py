@@ -291,7 +291,7 @@ def test_lines_are_those_of_an_editor_where_records_span_them_and_some_are_empty
     table = read("t.csv", '\na,b\n"x\ny",1\n\n"5"" wide",2\nz,3\n')
     assert columns(table)["a"] == ["x\ny", '5" wide', "z"]
     assert list(table.lines) == [3, 6, 7]
-    assert table.first_line == 3
+    assert table.lines[0] == 3
     assert table.place(1, "b") == "t.csv, line 6, column 'b'"
 
 
@@ -308,7 +308,7 @@ def test_first_line_of_numbers_is_a_row(read, first):
     table = read("t.csv", f"{first}\n{first}\n")
     assert table.frame.column_names == [str(place) for place in range(first.count(",") + 1)]
     assert table.n_rows == 2
-    assert table.first_line == 1
+    assert table.lines[0] == 1
     assert "first line is data" in table.notes[0]
 
 
@@ -525,6 +525,8 @@ def test_structured_array_is_a_frame(tmp_path):
     assert columns(table) == {"y": [1, 2], "x": [0.5, None], "größe": ["a", None]}
     assert table.label_name == "y"
     assert "pair" in table.notes[0]
+    np.save(tmp_path / "t.npy", values[["pair"]])
+    assert "no column of numbers or text. Use" in refusal(read_table, tmp_path / "t.npy")
 
 
 @pytest.mark.parametrize("name", ["X", "x", "data", "fea", "anything"])

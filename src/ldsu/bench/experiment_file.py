@@ -78,8 +78,8 @@ def _read_method(table: _Table, keys: Collection[str]) -> MethodSpec:
     entry = table.values
     name = str(entry.get("name", entry.get("family", "")))
     family = FAMILIES[table.choice("family", entry.get("family", name), FAMILIES)]
-    given = table.part("default", entry.get("default", {}))
-    given.check_names(family.defaults, "default", "parameters")
+    given = table.part("default", entry.get("default", {}), "table")
+    given.check_names(family.defaults, "parameter")
     default = {key: given.parameter(key, value, family.defaults) for key, value in given.values.items()}
     grids = {
         part: tuple(_read_grid(table.part(part, grid), family.defaults, keys) for grid in _as_list(entry.get(part, [])))
@@ -92,7 +92,7 @@ def _read_method(table: _Table, keys: Collection[str]) -> MethodSpec:
         honest=grids["honest"],
         default={**family.defaults, **default},
         one_label=family.one_label,
-        only=tuple(table.choice("only", data, keys) for data in entry.get("only", [])),
+        only=tuple(table.choice("only", data, keys) for data in _as_list(entry.get("only", []))),
     )
 
 
@@ -142,13 +142,13 @@ class _Table:
     def fail(self, message: str) -> NoReturn:
         raise ValueError(f"{self.path}: {self.where} {message}.")
 
-    def part(self, name: str, values: Any) -> _Table:
-        return _Table(self.path, f"{self.where}, {name}", values, "table of lists")
+    def part(self, name: str, values: Any, kind: str = "table of lists") -> _Table:
+        return _Table(self.path, f"{self.where}, {name}", values, kind)
 
-    def check_names(self, allowed: Collection[str], what: str = "key", known: str = "keys") -> None:
+    def check_names(self, allowed: Collection[str], what: str = "key") -> None:
         for name in self.values:
             if name not in allowed:
-                self.fail(f"has an unknown {what} {name!r}; known {known} are {', '.join(allowed)}")
+                self.fail(f"has an unknown {what} {name!r}; known {what}s are {', '.join(allowed)}")
 
     def choice(self, name: str, value: Any, allowed: Collection[str]) -> str:
         if value not in list(allowed):

@@ -46,7 +46,7 @@ def table_options(function: Command) -> Command:
     """Options that control how a table is read."""
     options: list[Callable[[Command], Command]] = [
         click.option("--label", "-l", metavar="COLUMN", help="Label column, blank in unlabelled rows."),
-        click.option("--labels", type=FILE, metavar="FILE", help="Labels in a separate file: CSV, .npy or .npz."),
+        click.option("--labels", type=FILE, metavar="FILE", help="Labels in a separate file: CSV, .npy, .npz or .mat."),
         click.option("--unlabelled", multiple=True, metavar="VALUE", help="Label value that means unlabelled."),
         *(click.option(f"--{kind}", multiple=True, metavar="COLUMN", help=text) for kind, text in KIND_OPTIONS.items()),
         documented_option(

@@ -141,6 +141,8 @@ def if_set(kind: Kind) -> Kind:
 
 def to_scalar(value: object) -> object:
     """NumPy's numbers, truth values and texts made Python's; anything else as it is."""
+    if isinstance(value, np.floating):
+        return float(value)  # of a long double, `item` is another one
     return value.item() if isinstance(value, (np.number, np.bool_, np.str_)) else value
 
 
@@ -151,7 +153,10 @@ def to_json(value: object, path: str) -> JSON:
         return value
     if isinstance(value, (list, tuple)):
         return [to_json(part, f"{path}[{i}]") for i, part in enumerate(value)]
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+    if isinstance(value, dict):
+        for name in value:
+            if not isinstance(name, str):
+                raise ValueError(f"{path} has the key {safe_repr(name)}, but keys in a model file are strings.")
         return {str(name): to_json(part, f"{path}.{name}") for name, part in value.items()}
     raise ValueError(
         f"{path} is {safe_repr(value)}, which a model file cannot store: use numbers, strings, lists and dicts."

@@ -425,11 +425,9 @@ SCHEMAS |= {
         device=text(),
         **dict.fromkeys(("unit", "gamma", "nugget"), _POSITIVE),
     ),
-    "NeighborIndex": _data(
-        "ldsu.neighbors._index", X=Array("f", "n d"), cells=Optional(Object("CellIndex", n="n", d="d"))
-    ),
+    "NeighborIndex": _data("ldsu.neighbors", X=Array("f", "n d"), cells=Optional(Object("CellIndex", n="n", d="d"))),
     "CellIndex": _data(
-        "ldsu.neighbors._cells",
+        "ldsu.neighbors",
         _check_cells,
         **arrays("f", mean="d", axes="d a", centres="cells a", rows="n a"),
         **arrays("i", low=0, starts="cells+1", order="n"),

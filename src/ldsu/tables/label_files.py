@@ -20,7 +20,7 @@ def with_labels(table: Table, labels: Table) -> Table:
     pa = import_extra("pyarrow")
     path = labels.source
     if labels.frame is None:
-        raise TableError(f"{path.name} has no label column. Use a CSV, .npy or .npz file with one.")
+        raise TableError(f"{path.name} has no label column. Use a CSV, .npy, .npz or .mat file with one.")
     column = labels.frame.column(_only_label(path, labels.column_names))
     if len(column) != table.n_rows:
         raise TableError(

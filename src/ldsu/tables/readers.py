@@ -86,8 +86,8 @@ def read_table(
     path : path-like
         A file, or a folder of images with one sub-folder per class.
     labels : path-like, optional
-        Separate label file: for images a CSV of files and labels, for tables a CSV, .npy or .npz with one label per
-        row. They become the column "label".
+        Separate label file: for images a CSV of files and labels, for tables a CSV, .npy, .npz or .mat with one label
+        per row. They become the column "label".
     image_size : tuple of int, optional
         (height, width), (height, width, 1) or (height, width, 3) of the images, see `read_images`.
     first_index, n_columns : int, optional

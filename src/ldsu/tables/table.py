@@ -107,11 +107,6 @@ class Table:
         assert self.frame is not None
         return self.frame[name]
 
-    @property
-    def first_line(self) -> int:
-        """Line of the first row; 1 if the file has no lines, since rows are then counted from 1."""
-        return self.lines[0] if self.lines else 1
-
     def place(self, row: int, column: str | int | None = None) -> str:
         """Position of a value, counted from 0, for messages: ``"digits.csv, line 17, column 'age'"``."""
         if self.row_names is not None:

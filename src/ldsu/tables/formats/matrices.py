@@ -124,8 +124,8 @@ def _from_columns(path: Path, arrays: dict[str, np.ndarray], names: Iterable[str
     """Make a table of columns only, with a note on dropped `names`; raise an error if nothing is left."""
     columns = as_columns(arrays, find_name(arrays, LABEL_NAMES))
     if not columns or len(next(iter(columns.values()))) == 0:
-        found = _listed({name: values.shape for name, values in arrays.items()})
-        raise TableError(f"{path.name} has no rows, or no column of numbers or text: {found}. Use a file with both.")
+        found = f": {_listed({name: values.shape for name, values in arrays.items()})}" if arrays else ""
+        raise TableError(f"{path.name} has no rows, or no column of numbers or text{found}. Use a file with both.")
     frame = import_extra("pyarrow").table(columns)
     return Table(path, frame=frame, label_name=find_name(columns, LABEL_NAMES), notes=_dropped(names, columns))
 
