@@ -159,7 +159,7 @@ def measure(rows: Rows, folder: Path, y: np.ndarray, workers: int, options: argp
         assert np.isfinite(norms).all()
         rows.add(case, n, "fit", 0, fit, "s")
         rows.add(case, n, "iterations", 0, model.n_iter_, "iterations")
-        rows.add(case, n, "number of shards", 0, model.feature_map_.solved.shards.directory.n_shards, "shards")
+        rows.add(case, n, "number of shards", 0, model.feature_map_.shards.directory.n_shards, "shards")
         rows.add(case, n, "rows transformed", 0, norms.size, "rows")
         rows.add(case, n, "system whole on each worker", 0, 1 + model.replicated_, "1 no, 2 yes")
         if workers > 1:

@@ -1,5 +1,6 @@
 """The shared way of an experiment gives what independent fits give."""
 
+import dataclasses
 import time
 
 import numpy as np
@@ -16,7 +17,8 @@ from ldsu.bench.experiment_file import load_experiment
 from ldsu.bench.families import FAMILIES
 from ldsu.bench.linalg import algebra_on
 from ldsu.bench.protocol import few_labels, folds, label_order, load_split
-from ldsu.bench.tasks import Task
+from ldsu.bench.selection import group_rows, honest
+from ldsu.bench.tasks import STAGES, Task
 from ldsu.solvers import Settings
 
 FILE = """
@@ -32,6 +34,7 @@ rows = 160
 name = "{method}"
 {grid}
 """
+SECONDS = [f"seconds_{stage}" for stage in STAGES]
 FEATURES = [name for name, family in FAMILIES.items() if family.features is not None and name != "UMAP"]
 
 
@@ -90,7 +93,7 @@ def test_scores_do_not_depend_on_the_order_in_which_a_task_is_run(experiment):
 
 
 def test_a_task_has_as_many_rows_as_announced_and_none_twice(experiment):
-    for name in ("LDSU", "KDA", "LabelSpreading", "SelfTraining"):
+    for name in ("LDSU", "KDA", "LabelSpreading", "SelfTraining", "KNN"):
         small = experiment(name, "[method.honest]\n" + ("strength = [1, 10]" if name == "LDSU" else ""))
         rows = run(small)
         assert len({row.cell for row in rows}) == len(rows) == len(list(engine.wanted_cells(small, Task("digits", 0))))
@@ -100,13 +103,14 @@ def test_a_task_has_as_many_rows_as_announced_and_none_twice(experiment):
 
 
 def test_classifiers_of_other_kinds_score_as_they_do_alone(experiment):
-    for name in ("LabelSpreading", "SelfTraining"):
-        small = experiment(name)
+    for name in ("LabelSpreading", "SelfTraining", "RandomForest", "LogisticRegression", "HistGradientBoosting", "KNN"):
+        quick = {"RandomForest": "n_estimators = 9", "HistGradientBoosting": "max_iter = 2"}.get(name, "")
+        small = experiment(name, f"default = {{ {quick} }}")
         split = load_split(small, "digits", 0)
         for row in run(small):
             y = few_labels(split, row.cell.labels)
             family = FAMILIES[name]
-            model = family.estimator(family.defaults, "rbf").fit(split.X_train, y)
+            model = family.estimator(small.methods[0].default, "rbf").fit(split.X_train, y)
             scores = (
                 model.decision_function(split.X_test) if name == "SelfTraining" else model.predict_proba(split.X_test)
             )
@@ -162,6 +166,46 @@ def test_folds_hide_each_label_once():
         assert np.all(fewer[held_out] == -1)
         assert np.sum(fewer >= 0) + held_out.size == 20
     assert folds(few, 2, 3, seed=0) == []
+
+
+def test_labels_as_the_rows_come_are_nested_and_have_every_class():
+    y = np.repeat([0, 1, 2, -1], [150, 40, 2, 30])
+    sizes = []
+    for seed in range(20):
+        order = label_order(y, seed, "rows")
+        labelled = [set(np.flatnonzero(order < m)) for m in (10, 20, 50)]
+        assert labelled[0] < labelled[1] < labelled[2]
+        for m, rows in zip((10, 20, 50), labelled, strict=True):
+            counts = np.bincount(y[list(rows)], minlength=3)
+            assert counts.min() >= 1
+            assert m <= len(rows) <= m + 2
+            sizes.append(counts / m)
+    assert np.mean(sizes, axis=0) == pytest.approx([0.78, 0.21, 0.05], abs=0.03)  # as in all rows, or one
+
+
+def test_folds_leave_a_class_with_too_few_labels_as_it_is():
+    y = np.array([0, 0, 0, 0, 1, 1, 1, 2, -1, -1])
+    parts = folds(y, 8, 3, seed=0)
+    assert np.array_equal(np.sort(np.concatenate([held_out for _, held_out in parts])), np.arange(7))
+    assert all(fewer[7] == 2 and set(fewer[fewer >= 0]) == {0, 1, 2} for fewer, _ in parts)
+    assert folds(np.array([0, 1, 1, 2, -1]), 4, 3, seed=0) == []
+
+
+def test_folds_that_cannot_be_made_have_rows_without_a_score_and_the_default_stands(experiment):
+    small = experiment("KNN", "[method.honest]\nn_neighbors = [1, 5]")
+    small = dataclasses.replace(small, data=(dataclasses.replace(small.data[0], draw="rows", labels=(3, 60)),))
+    rows = run(small)
+    assert len(rows) == 2 * 2 * 4
+    assert all(row.error is None for row in rows)
+    assert {row.map is None for row in rows if row.cell.labels == 3 and row.cell.fold >= 0} == {True}
+    assert {row.map is None for row in rows if row.cell.labels == 60 or row.cell.fold < 0} == {False}
+    columns = [{**vars_of(row.cell), **vars_of(row), **dict.fromkeys(SECONDS, 0.0)} for row in rows]
+    chosen = {labels: honest(group, {"n_neighbors": 5}) for (_, labels, _), group in group_rows(columns).items()}
+    assert {labels: choice.how for labels, choice in chosen.items()} == {3: ("default",), 60: ("cross-validation",)}
+
+
+def vars_of(item):
+    return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
 
 
 def test_shared_stages_are_computed_once(experiment):

@@ -479,7 +479,7 @@ def test_picture_has_every_test_point_its_class_and_its_thumbnail(report):
     assert all(len(panel["x"]) == len(panel["y"]) == 120 for panel in picture["panels"])
     assert all(0 <= value <= 999 for panel in picture["panels"] for value in panel["x"] + panel["y"])
     assert picture["thumbnails"]["src"].startswith("data:image/png;base64,")
-    assert picture["labels"] == 3
+    assert picture["labels"] == "3 labels per class"
 
 
 def test_pictures_are_kept_until_the_chosen_parameters_change(report, tmp_path, monkeypatch):

@@ -66,6 +66,45 @@ def test_a_file_is_read_as_it_stands(write):
     assert experiment.methods[1].default == {**FAMILIES["KPCA"].defaults, "gamma_scale": 1}
 
 
+def test_tables_and_both_ways_of_drawing_labels_have_keys_of_their_own(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("LDSU_DATA", str(tmp_path))
+    entries = """[[data]]
+table = ["a", "b"]
+[[data]]
+table = "a"
+draw = "rows"
+labels = [20, 10]
+rows = 100
+[[data]]
+name = "digits"
+draw = "rows"
+[[method]]
+name = "KNN"
+"""
+    data = load_experiment(write(entries)).data
+    assert [spec.key for spec in data] == ["a", "b", "a/rows", "digits/rows"]
+    assert [spec.title for spec in data[1:3]] == ["b", "a as the rows come"]
+    assert [(spec.labels, spec.rows, spec.drawn) for spec in data[1:3]] == [
+        ((1, 3, 5, 10), None, "per class"),
+        ((10, 20), 100, "in all"),
+    ]
+    assert data[2].file == tmp_path / "tables" / "a.csv"
+
+
+def test_the_tables_of_the_project_are_halved_and_drawn_both_ways():
+    experiment = load_experiment(EXPERIMENTS[0].with_name("tables.toml"))
+    ways = {draw: [spec.name for spec in experiment.data if spec.draw == draw] for draw in ("class", "rows")}
+    assert ways["class"] == ways["rows"]
+    assert len(set(ways["class"])) == 27
+    assert {spec.labels for spec in experiment.data if spec.draw == "rows"} == {(10, 20, 50, 100)}
+    peers = {method.family for method in experiment.methods} - {"LDSU auto"}
+    for family in peers:
+        fixed, chosen = (method for method in experiment.methods if method.family == family)
+        assert not fixed.honest
+        assert len(chosen.honest_settings(3)) > 1
+    assert len(peers) == 7
+
+
 def test_settings_are_the_products_of_the_grids_with_the_default_and_the_honest_ones(write):
     method = load_experiment(write(GOOD)).methods[0]
     lam_and_r = {(s["lam"], s["n_components"], s["clique_size"]) for s in method.settings(3, "digits")}
@@ -116,6 +155,14 @@ def test_with_one_label_per_class_lam_is_not_varied(write):
         ('title = "small"', 'titel = "small"', r"unknown key 'titel'.*title"),
         ('title = "small"', "title = ", r"not valid TOML"),
         ("[protocol]", "[protokol]", r"unknown key 'protokol'"),
+        ('name = "digits"', 'name = "digits"\ndraw = "labels"', r"draw = 'labels'.*class, rows"),
+        ('name = "digits"', "table = []", r"table = \[\].*list of names"),
+        (
+            'name = "digits"',
+            'table = ["a", "b"]\ntitle = "both"',
+            r"unknown key 'title'.*draw, kernel, labels, rows, table",
+        ),
+        ('name = "digits"', 'table = ["a", "a"]', r"'a' twice"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_value(old, new, says, write):

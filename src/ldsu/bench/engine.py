@@ -168,7 +168,10 @@ def _run_job(experiment: Experiment, task: Task, job: Job, split: Split, problem
     try:
         y, held_out = few_labels(split, job.labels), None
         if job.fold >= 0:
-            y, held_out = folds(y, job.labels, experiment.folds, split.seed)[job.fold]
+            parts = folds(y, job.labels, experiment.folds, split.seed)
+            if not parts:  # too few labels of every class: rows without a score
+                return [Row(cell, None, None, 0, {}, _peak_mib(), split.seed) for cell in missing.values()]
+            y, held_out = parts[job.fold]
         truth = split.y_test if held_out is None else split.y_train[held_out]
         membership = truth[:, None] == np.arange(len(split.classes))
         if job.family.features is None:

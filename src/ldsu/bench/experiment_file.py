@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,7 +13,9 @@ from ldsu.bench.spec import DataSpec, Experiment, MethodSpec, ParamGrid
 from ldsu.datasets import DATASETS
 
 KERNELS = ("rbf", "chi2", "linear", "cosine")
-DATA_KEYS = ("file", "kernel", "labels", "name", "paper", "preprocessing", "rows", "stand_in", "title")
+DRAWS = ("class", "rows")
+DATA_KEYS = ("draw", "file", "kernel", "labels", "name", "paper", "preprocessing", "rows", "stand_in", "title")
+TABLE_KEYS = ("draw", "kernel", "labels", "rows", "table")
 
 
 def load_experiment(path: str | Path) -> Experiment:
@@ -28,7 +31,7 @@ def load_experiment(path: str | Path) -> Experiment:
     protocol = _Table(path, "[protocol]", tables.get("protocol", {}))
     protocol.check_names(("C", "folds", "labels", "repetitions", "seed", "test_fraction"))
     labels = protocol.numbers("labels", [1, 3, 5, 10], int)
-    data = tuple(_read_data(table, labels) for table in _entries(path, tables, "data"))
+    data = tuple(spec for table in _entries(path, tables, "data") for spec in _read_data(table, labels))
     keys = _unique(path, "data", [spec.key for spec in data])
     methods = tuple(_read_method(table, keys) for table in _entries(path, tables, "method"))
     _unique(path, "method", [method.key for method in methods])
@@ -48,29 +51,48 @@ def load_experiment(path: str | Path) -> Experiment:
     )
 
 
-def _read_data(table: _Table, labels: Sequence[int]) -> DataSpec:
-    table.check_names(DATA_KEYS)
+def _read_data(table: _Table, labels: Sequence[int]) -> Iterator[DataSpec]:
+    """The data set of an entry, or its tables."""
     entry = table.values
-    file = table.path.parent / str(entry["file"]) if "file" in entry else None
-    name = table.choice("name", entry.get("name"), DATASETS) if file is None else str(entry.get("name", file.stem))
+    if "table" in entry:
+        table.check_names(TABLE_KEYS)
+        names = _as_list(entry["table"])
+        if not names or not all(isinstance(name, str) for name in names):
+            table.fail(f"has table = {names!r}, but it must be a name or a list of names")
+        found: list[tuple[str, Path | None]] = [(name, _table_file(table.path, name)) for name in names]
+    else:
+        table.check_names((*DATA_KEYS, "table"))
+        file = table.path.parent / str(entry["file"]) if "file" in entry else None
+        name = table.choice("name", entry.get("name"), DATASETS) if file is None else str(entry.get("name", file.stem))
+        found = [(name, file)]
     preprocessing = entry.get("preprocessing")
-    if preprocessing is not None and file is not None:
-        table.fail("has a preprocessing, but files are not preprocessed")
-    if preprocessing is not None:
-        table.choice("preprocessing", preprocessing, DATASETS[name].preprocessings)
-    key = name if preprocessing is None else f"{name}/{preprocessing}"
-    return DataSpec(
-        key=key,
-        name=name,
-        preprocessing=preprocessing,
-        title=str(entry.get("title", key)),
-        kernel=table.choice("kernel", entry.get("kernel", "rbf"), KERNELS),
-        labels=table.numbers("labels", labels, int),
-        paper=entry.get("paper"),
-        rows=table.number("rows", None, int, 10) if "rows" in entry else None,
-        stand_in=bool(entry.get("stand_in", False)),
-        file=file,
-    )
+    draw = table.choice("draw", entry.get("draw", "class"), DRAWS)
+    for name, file in found:
+        if preprocessing is not None and file is not None:
+            table.fail("has a preprocessing, but files are not preprocessed")
+        if preprocessing is not None:
+            table.choice("preprocessing", preprocessing, DATASETS[name].preprocessings)
+        plain = name if preprocessing is None else f"{name}/{preprocessing}"
+        yield DataSpec(
+            key=plain if draw == "class" else f"{plain}/{draw}",
+            name=name,
+            preprocessing=preprocessing,
+            title=str(entry.get("title", plain if draw == "class" else f"{plain} as the rows come")),
+            kernel=table.choice("kernel", entry.get("kernel", "rbf"), KERNELS),
+            labels=table.numbers("labels", labels, int),
+            paper=entry.get("paper"),
+            rows=table.number("rows", None, int, 10) if "rows" in entry else None,
+            stand_in=bool(entry.get("stand_in", False)),
+            file=file,
+            draw=draw,
+        )
+
+
+def _table_file(experiment: Path, name: str) -> Path:
+    """tables/NAME.csv in LDSU_DATA, or in shared/data beside the folder of the project."""
+    folders = [os.environ.get("LDSU_DATA"), experiment.resolve().parent / "../../shared/data"]
+    paths = [Path(folder) / "tables" / f"{name}.csv" for folder in folders if folder]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _read_method(table: _Table, keys: Collection[str]) -> MethodSpec:

@@ -14,12 +14,15 @@ import numpy as np
 import scipy.sparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
-from ldsu.classifier import LDSUClassifier
+from ldsu.classifier import LabelledOnly, LDSUClassifier
 from ldsu.graphs import graph_laplacian, neighbor_weights
 from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, median_gamma, resolve_kernel
 from ldsu.methods import KDA, KLPP, KPCA, KSDA, KSELF, LDSU, EnFS
@@ -331,6 +334,38 @@ class SelfTraining(ClassifierMixin, BaseEstimator):
         return self.model_.predict(X)
 
 
+class Supervised(ClassifierMixin, BaseEstimator):
+    """Any classifier on the labelled rows; its scores are probabilities."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Supervised:
+        """Fit on the rows of X (n, d) whose y (n,) is not -1."""
+        self.model_ = LabelledOnly(self.estimator).fit(X, y)
+        self.classes_ = self.model_.classes_
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Probabilities (len(X), c)."""
+        return self.model_.predict_proba(X)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """The most probable class."""
+        return self.model_.predict(X)
+
+
+class NearestLabels(KNeighborsClassifier):
+    """k nearest neighbors, weighted by the inverse of their distances; all rows where there are fewer than k."""
+
+    def __init__(self, n_neighbors: int = 5) -> None:
+        super().__init__(n_neighbors, weights="distance")
+
+    def kneighbors(self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
+        """Distances and rows of at most as many neighbors as there are."""
+        return super().kneighbors(X, min(n_neighbors or self.n_neighbors, self.n_samples_fit_), return_distance)
+
+
 def _own(params: Params) -> dict[str, Any]:
     """The parameters of the method itself."""
     return {name: value for name, value in params.items() if name not in ("C", "kernel", "seed")}
@@ -413,6 +448,28 @@ _ALL = (
         lambda params, kernel: SelfTraining(**params),
         shares=(),
     ),
+    Family(
+        "RandomForest",
+        {"n_estimators": 300, "min_samples_leaf": 1, "max_features": "sqrt"},
+        lambda params, kernel: Supervised(RandomForestClassifier(**params, random_state=0)),
+        shares=(),
+    ),
+    Family(
+        "LogisticRegression",
+        {"logistic_C": 1.0},
+        lambda params, kernel: Supervised(LogisticRegression(C=params["logistic_C"], max_iter=1000)),
+        shares=(),
+    ),
+    Family(
+        # With scikit-learn's leaves of at least 20 rows, up to 39 labels would not be split at all.
+        "HistGradientBoosting",
+        {"learning_rate": 0.1, "max_iter": 50, "min_samples_leaf": 1},
+        lambda params, kernel: Supervised(
+            HistGradientBoostingClassifier(**params, early_stopping=False, random_state=0)
+        ),
+        shares=(),
+    ),
+    Family("KNN", {"n_neighbors": 5}, lambda params, kernel: Supervised(NearestLabels(**params)), shares=()),
     Family(
         "UMAP",
         {"n_neighbors": 15, "dimensions": 10, "metric": "euclidean", "C": 1.0},

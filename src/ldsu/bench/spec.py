@@ -18,16 +18,22 @@ ParamGrid = Mapping[str, tuple[Any, ...]]  # values of each parameter
 class DataSpec:
     """A data set of an experiment."""
 
-    key: str  # its name in the rows, unique in the experiment: name and preprocessing
+    key: str  # its name in the rows, unique in the experiment: name, preprocessing and way of drawing labels
     name: str  # name and preprocessing are those of `ldsu.datasets.load`
     preprocessing: str | None
     title: str  # its name in tables
     kernel: str  # of every kernel method
-    labels: tuple[int, ...]  # numbers of labels per class
+    labels: tuple[int, ...]  # numbers of labels, see `draw`
     paper: str | None  # its name in the paper's table
     rows: int | None  # size of a random subset
     stand_in: bool = False  # a substitute for the paper's data: the paper's scores are shown, but not compared
-    file: Path | None = None  # user data: see `ldsu.bench.sources`
+    file: Path | None = None  # user data or a table: see `ldsu.bench.sources`
+    draw: str = "class"  # labels per class, or "rows": in all, as the rows come, and at least one per class
+
+    @property
+    def drawn(self) -> str:
+        """What a number of labels is meant for."""
+        return "per class" if self.draw == "class" else "in all"
 
     @property
     def middle_labels(self) -> int:

@@ -28,7 +28,7 @@ class Cell:
 
     data: str
     split: int
-    labels: int  # labelled points per class
+    labels: int  # labelled points per class, or in all
     method: str  # its key in the experiment
     params: str  # as `canonical` writes them
     C: float  # penalty of the classifier; 0.0 for methods without one
@@ -40,7 +40,7 @@ class Row:
     """A cell with its measured values."""
 
     cell: Cell
-    map: float | None  # None if there is an error
+    map: float | None  # None if there is an error, or no label that can be held out
     accuracy: float | None
     n_features: int  # that the classifier saw
     seconds: Mapping[str, float] = field(default_factory=dict)  # by stage

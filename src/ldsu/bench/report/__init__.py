@@ -105,7 +105,7 @@ def print_table(
         if not counts:
             continue
         view = Table(box=SIMPLE_HEAD, title=f"{spec.title}: {METRIC_NAMES[metric]}, {selection}", title_justify="left")
-        view.add_column("labels per class", no_wrap=True)
+        view.add_column(f"labels {spec.drawn}", no_wrap=True)
         for labels in counts:
             view.add_column(str(labels), justify="left", no_wrap=True)
         for method in summary.column_keys:

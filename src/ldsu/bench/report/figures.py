@@ -136,7 +136,7 @@ def _sweep(summary: Summary, spec: DataSpec, method: MethodSpec, parameter: str)
         points = [point for point in points if _number(point.value) is not None and math.isfinite(point.best)]
         if len(points) < 2:
             continue
-        where, color = f"{spec.title}, {label_count(labels)} per class", f"o{min(order, 4) + 1}"
+        where, color = f"{spec.title}, {label_count(labels)} {spec.drawn}", f"o{min(order, 4) + 1}"
         lines: dict[str, list[Point]] = {"others at their defaults": [], "best over the others": []}
         for point in points:
             x, value = _number(point.value) or 0.0, short(point.value)
@@ -193,14 +193,14 @@ def learning_curves(summary: Summary) -> Figure:
             for method in summary.column_keys:
                 entries = [(n, table.get((spec.key, n), {}).get(method.key)) for n in spec.labels]
                 scores = {n: (entry.mean, entry.std) for n, entry in entries if entry is not None}
-                marks = _curve(f"{spec.title}, {method.key}", scores, f" ({selection})")
+                marks = _curve(spec, method.key, scores, f" ({selection})")
                 series += [Series(method.key, marks, colors[method.key])] if marks else []
             if max((len(line.points) for line in series), default=0) < 2:
                 continue
             papers = {n: score for n in spec.labels if (score := paper_score(spec.paper, n, "LDSU"))}
-            marks = [mark._replace(spread=math.nan) for mark in _curve(f"{spec.title}, LDSU in the paper", papers)]
+            marks = [mark._replace(spread=math.nan) for mark in _curve(spec, "LDSU in the paper", papers)]
             series += [Series("paper's LDSU", marks, "soft", dashed=True)] if len(marks) > 1 else []
-            x_label = "labels per class, logarithmic"
+            x_label = f"labels {spec.drawn}, logarithmic"
             draw = partial(line_chart, spec.title, series, x_label=x_label, y_label="MAP", log=True)
             panels.append(Panel(f"{spec.title} ({selection})", draw, view=selection))
     if not panels:
@@ -209,10 +209,10 @@ def learning_curves(summary: Summary) -> Figure:
     return Figure("labels", "Learning curves", caption, panels)
 
 
-def _curve(title: str, scores: Mapping[int, tuple[float, float]], note: str = "") -> list[Point]:
+def _curve(spec: DataSpec, name: str, scores: Mapping[int, tuple[float, float]], note: str = "") -> list[Point]:
     """A mark for each number of labels."""
     return [
-        Point(n, mean, std, f"{title}\n{label_count(n)} per class: {score_text(mean, std)}{note}")
+        Point(n, mean, std, f"{spec.title}, {name}\n{label_count(n)} {spec.drawn}: {score_text(mean, std)}{note}")
         for n, (mean, std) in scores.items()
     ]
 
@@ -228,7 +228,7 @@ def cost_figure(summary: Summary) -> Figure:
             continue
         labels = max((cost["labels"] for cost in costs), key=[cost["labels"] for cost in costs].count)
         found = [cost for cost in costs if cost["labels"] == labels]
-        where = f"{spec.title}, {label_count(labels)} per class"
+        where = f"{spec.title}, {label_count(labels)} {spec.drawn}"
         times, memory, table = [], [], [["method", "fit", "scores", "peak MiB"]]
         for cost in sorted(found, key=lambda cost: order.index(cost["method"])):
             method, fit, scores = cost["method"], cost["seconds_fit"], cost["seconds_transform"]

@@ -141,7 +141,7 @@ def _cell(spec: DataSpec, labels: int, entry: Entry | None, metric: str, r: int,
 def _tip(spec: DataSpec, labels: int, entry: Entry, metric: str) -> str:
     choice = entry.choice
     lines = [
-        f"{choice.method}, {spec.title}, {label_count(labels)} per class",
+        f"{choice.method}, {spec.title}, {label_count(labels)} {spec.drawn}",
         f"{METRIC_NAMES[metric]} {score_text(entry.mean, entry.std)}, {choice.selection}",
     ]
     if entry.best:
@@ -229,7 +229,7 @@ def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str
     return (
         '<div id="stage"><p class="caption"><label>Data set <select id="picture-choice"></select></label> '
         't-SNE of <span id="picture-count"></span> points of the test half of the first repetition; features fitted '
-        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> labels per class and '
+        f'on at most {FIT_ROWS:,} of the training half, with <span id="picture-labels"></span> and '
         "the parameters the oracle chose. Color is the class; point at one, or move with the arrow keys, to see what "
         "it is.</p>"
         '<noscript><p>Pictures need JavaScript.</p></noscript><div class="planes"></div>'

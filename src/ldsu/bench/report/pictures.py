@@ -14,7 +14,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from ldsu.bench.paper import is_ldsu
-from ldsu.bench.report.formatting import settings_text
+from ldsu.bench.report.formatting import label_count, settings_text
 from ldsu.bench.report.summary import Summary
 from ldsu.bench.selection import Setting
 from ldsu.bench.spec import DataSpec, MethodSpec
@@ -80,7 +80,8 @@ def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress)
         store.add_picture(spec.key, name, json.dumps({"recipe": wanted, "picture": picture}, separators=(",", ":")))
         return picture
 
-    picture = {"key": spec.key, "title": spec.title, "labels": labels, **kept("the points", {}, source.points)}
+    text = f"{label_count(labels)} {spec.drawn}"
+    picture = {"key": spec.key, "title": spec.title, "labels": text, **kept("the points", {}, source.points)}
     raw = "raw pixels" if picture["thumbnails"] else "raw features"
     panels = [{"name": raw, "caption": "as they are", **kept("raw samples", {}, source.raw)}]
     for method, setting in _methods(summary, spec, labels):

@@ -26,7 +26,8 @@ METRIC_NAMES = {"map": "MAP", "accuracy": "Accuracy"}
 SELECTION_TEXTS = {
     "oracle": "parameters with the best mean MAP on the test half: a ceiling, as such papers usually print",
     "honest": "parameters chosen without a test label: by cross-validation on the labelled points where there are "
-    "three or more per class and the method has a grid for it, else the method's default",
+    "three or more per class (of some classes, if labels come as the rows do) and the method has a grid for it, "
+    "else the method's default",
 }
 STATISTICS = (
     "Deviations are over repetitions, with n - 1 in the denominator (the paper does not say which it uses). Methods "
