@@ -55,6 +55,7 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("scale", ["--tiny", "--parts", "usps", "kpca", "mnist", "covertype", "growth"]),
         ("choice", ["--data", "digits", "--sizes", 150, "--labels", 3, "--repeats", 1]),
         ("transduction", ["--tiny"]),
+        ("curves", ["--sets", "digits", "--labels", 1, 3, "--splits", 1, "--rows", 200]),
         ("parameters", ["--tiny"]),
         ("robustness", ["--tiny"]),
         ("encoding", ["--tiny", "--splits", 1, "--labels", 3]),
@@ -97,6 +98,12 @@ def test_the_model_of_a_cluster_repeats_the_kept_measurements():
     assert len(rows) >= 3
     for _, _, measured, model in rows:
         assert 0.5 < float(model.split()[0]) / float(measured.split()[0]) < 2
+
+
+def test_leads_on_tables_are_read_from_the_kept_results():
+    output = run("benchmarks/lead.py")
+    assert "| all |" in output
+    assert "RandomForest" in output
 
 
 def test_few_label_tables_read_the_kept_results():

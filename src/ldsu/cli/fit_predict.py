@@ -200,8 +200,7 @@ def fit(
         )
     seconds = time.perf_counter() - start
     save_model(model, output, about=model.about)
-    selection = model.classifier.features_.selection_
-    left_out = selection[0]["accuracy"] if selection else None
+    left_out = model.about["leave_one_out_accuracy"]
     summary |= {
         "model": output,
         "bytes": output.stat().st_size,
@@ -209,6 +208,8 @@ def fit(
         "strength": model.about["strength"],
         "left_out_accuracy": left_out,
         "expected_accuracy": model.about["expected_accuracy"],
+        "pooled": model.about["pooled"],
+        "class_shares": model.about["class_shares"],
         "warnings": [*task.warnings, *warnings],
     }
     for warning in warnings:
@@ -222,6 +223,8 @@ def fit(
     accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
     if sum(task.counts.values()) < len(task.labels):
         accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
+    for row in model.about["pooled"] or ():
+        reporter.info(f"pooled    {_pooled(row)}")
     reporter.info(f"done      {seconds:.1f} s{accuracy}")
     _print_written(reporter, output)
     reporter.info(f"next      ldsu predict {output} {table} -o labels.csv")
@@ -522,6 +525,12 @@ def _print_predictions(reporter: Reporter, summary: dict[str, Any]) -> None:
     reporter.info(f"{summary['rows']:,} rows in {summary['seconds']:.1f} s{where}")
 
 
+def _pooled(row: dict[str, Any]) -> str:
+    """One line for a pooled classifier: what it weighs, and why."""
+    evaluated = "" if row["accuracy"] is None else f", leave-one-out accuracy {row['accuracy']:.2f}"
+    return f"{row['classifier']}: weight {row['weight']:.2f} (prior {row['prior']:.2f}{evaluated})"
+
+
 def _print_model(reporter: Reporter, path: Path, described: dict[str, Any]) -> None:
     from rich.filesize import decimal
 
@@ -529,12 +538,15 @@ def _print_model(reporter: Reporter, path: Path, described: dict[str, Any]) -> N
         for name, value in values.items():
             for line in value if isinstance(value, list) else [value]:
                 shown = f"{line:.4g}" if isinstance(line, float) else line
-                reporter.info(f"{name.replace('_', ' '):<18} {shown}")
+                reporter.info(f"{name.replace('_', ' '):<22} {shown}")
 
     about = dict(described["about"])
     columns = about.pop("columns") if described["class"] == "TableModel" else []
-    if isinstance(about.get("labelled"), dict):
-        about["labelled"] = ", ".join(f"{label} {count}" for label, count in about["labelled"].items())
+    for name in ("labelled", "class_shares"):
+        if isinstance(about.get(name), dict):
+            about[name] = ", ".join(f"{label} {count:.3g}" for label, count in about[name].items())
+    if isinstance(about.get("pooled"), list):
+        about["pooled"] = [_pooled(row) for row in about["pooled"]]
     reporter.info(f"{described['class']} in {path.name}, {decimal(described['bytes'])}")
     reporter.info(
         "It contains its training rows, encoded, and their labels: share it only with people who may see them."

@@ -146,6 +146,23 @@ def _check_classifier(model: Any) -> Checks:
     yield _follows(_n_out(model.features_), model.scaler_.n_features_in_, "its scaler")
 
 
+def _check_supervised(supervised: Any) -> Checks:
+    columns, d = supervised.forest.columns, supervised.scaling.center.size
+    yield columns.size and columns.max() < d, "its trees read columns that do not exist"
+    yield supervised.weights.size == 2, "it does not weigh two classifiers"
+
+
+def _check_forest(forest: Any) -> Checks:
+    n, nodes = forest.left.size, np.arange(forest.left.size)
+    leaves = (forest.left == nodes) & (forest.right == nodes)
+    # Children come after their parents, so every way ends.
+    forward = (forest.left > nodes) & (forest.right > nodes) & (forest.left < n) & (forest.right < n)
+    yield n and forest.roots.size and forest.roots.max() < n and (leaves | forward).all(), "its trees are not trees"
+    fits = forest.feature.max() < forest.columns.size and forest.leaf.max() < forest.values.shape[0]
+    yield fits, "its trees name columns or leaves that do not exist"
+    yield (forest.values >= 0).all() and (forest.values <= 1).all(), "its trees have no probabilities"
+
+
 def _check_pipeline(model: Any) -> Checks:
     before: int | None = None
     steps = [(name, step) for name, step in model.steps if step not in (None, "passthrough")]
@@ -297,7 +314,31 @@ SCHEMAS |= {
         class_shares_=if_set(Optional(Array("f", "c"))),
         _odds=_POSITIVE,
         _sharpness=if_set(_POSITIVE),
+        selection_=if_set(Optional(ANYTHING)),
+        leave_one_out_accuracy_=if_set(Optional(number(0))),
+        supervised_=if_set(Optional(Object("Supervised", d="d", c="c"))),
         **arrays("f", score_center_="k", score_scale_="k", _lengths="n"),
+    ),
+    "Supervised": _data(
+        "ldsu.classifier",
+        _check_supervised,
+        scaling=Object("Scaling", d="d"),
+        forest=Object("Forest", c="c"),
+        laplacian=Object("LaplacianRidge", d="d", c="c"),
+        weights=Array("f", "w"),
+    ),
+    "LaplacianRidge": _data(
+        "ldsu.classifier",
+        points=Either(Array("f", "b d"), Sparse("b", "d")),
+        gamma=_POSITIVE,
+        **arrays("f", coefficients="b c", intercept="c"),
+    ),
+    "Scaling": _data("ldsu.classifier", center=Array("f", "d"), scale=_POSITIVE),
+    "Forest": _data(
+        "ldsu.classifier",
+        _check_forest,
+        **arrays("i", low=0, columns="u", roots="t", feature="nodes", left="nodes", right="nodes", leaf="nodes"),
+        **arrays("f", threshold="nodes", values="leaves c"),
     ),
     "TableModel": Schema(
         "ldsu.tables.model",

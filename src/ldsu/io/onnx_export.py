@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 import ldsu
 from ldsu._utils.files import replacing
 from ldsu._utils.memory import require_memory
-from ldsu.classifier import ISOLATED, BlockScaler, LabelledOnly, LDSUClassifier
+from ldsu.classifier import ISOLATED, ODDS, SMOOTHING, BlockScaler, Forest, LabelledOnly, LDSUClassifier, Supervised
 from ldsu.kernels import Kernel, column_means, dense, shifted
 from ldsu.methods import METHODS, EnFS
 from ldsu.solvers import KernelExpansion, LocalExpansion
@@ -299,7 +299,7 @@ def _kernel(graph: Graph, kernel: Kernel, x: str, points: Any, origin: np.ndarra
     P = dense(points).astype(np.float64)
     gamma = kernel.gamma or 0.0
     if kernel.name == "chi2":
-        return graph.add("Exp", [graph.add("Mul", [_chi2(graph, x, P), -gamma])])
+        return graph.add("Exp", [graph.add("Mul", [_sum_over_columns(graph, x, P, _chi2_term), -gamma])])
     if kernel.name == "cosine":
         norms = _row_norms(graph, x)
         short = graph.add("Less", [norms, SHORTEST])
@@ -321,21 +321,25 @@ def _kernel(graph: Graph, kernel: Kernel, x: str, points: Any, origin: np.ndarra
     return products
 
 
-def _chi2(graph: Graph, x: str, P: np.ndarray) -> str:
-    """``sum_j (x_j - p_j)^2 / (x_j + p_j)`` (n, b), a column at a time: no array of n x b x d is ever there."""
+def _chi2_term(graph: Graph, x_column: str, p_column: str) -> str:
+    """``(x - p)^2 / (x + p)``, 0 where both are 0."""
+    both = graph.add("Add", [x_column, p_column])
+    none = graph.add("Equal", [both, 0.0])
+    difference = graph.add("Sub", [x_column, p_column])
+    squared = graph.add("Mul", [difference, difference])
+    term = graph.add("Div", [squared, graph.add("Where", [none, 1.0, both])])
+    return graph.add("Where", [none, 0.0, term])
+
+
+def _sum_over_columns(graph: Graph, x: str, P: np.ndarray, term: Callable[[Graph, str, str], str]) -> str:
+    """``sum_j term(x_j, p_j)`` (n, b), a column at a time: no array of n x b x d is ever there."""
     columns = graph.add("Transpose", [x], perm=[1, 0])  # (d, n)
     first = graph.add("Slice", [x, *(np.array([place]) for place in (0, 1, 1))])  # (n, 1)
     total = graph.add("Mul", [first, np.zeros((1, P.shape[0]))])  # (n, b) of zeros
 
     def step(total: str, x_column: str, p_column: str) -> tuple[str]:
         x_column = graph.add("Unsqueeze", [x_column, np.array([1])])
-        both = graph.add("Add", [x_column, p_column])
-        none = graph.add("Equal", [both, 0.0])
-        difference = graph.add("Sub", [x_column, p_column])
-        squared = graph.add("Mul", [difference, difference])
-        share = graph.add("Div", [squared, graph.add("Where", [none, 1.0, both])])
-        share = graph.add("Where", [none, 0.0, share])
-        return (graph.add("Add", [total, share]),)
+        return (graph.add("Add", [total, term(graph, x_column, p_column)]),)
 
     body = graph.body({"total": ("n", P.shape[0]), "x": ("n",), "p": (P.shape[0],)}, step)
     return graph.add("Scan", [total, columns, np.ascontiguousarray(P.T)], body=body, num_scan_inputs=2)
@@ -387,12 +391,62 @@ def _classifier(graph: Graph, model: LDSUClassifier, x: str) -> dict[str, str]:
     raw = _linear_scores(graph, linear, Z)
     centered = graph.add("Sub", [raw, model.score_center_.astype(np.float64)[None]])
     scores = graph.add("Div", [centered, model.score_scale_.astype(np.float64)[None]])
+    supervised = getattr(model, "supervised_", None)
+    if supervised is not None:
+        scores = graph.add("Add", [scores, _supervised(graph, supervised, x)])
     outputs = {"label": _label(graph, scores, model.classes_)}
     if model.classifier is None:
         probability = _probability(graph, model, Z, scores)
         margin = _margin(graph, probability, c)
         outputs |= {"probability": probability, "confidence": margin, "familiarity": _familiarity(graph, model, Z)}
     return {**outputs, "scores": scores, "features": features}
+
+
+def _supervised(graph: Graph, model: Supervised, x: str) -> str:
+    """As `Supervised.log_odds`: (n, c), or for two classes half of the difference, (n, 1)."""
+    centered = graph.add("Sub", [x, model.scaling.center[None]])
+    x = graph.divided(centered, np.full(model.scaling.center.size, model.scaling.scale))
+    c = model.laplacian.intercept.size
+    smooth = graph.add("Add", [graph.add("Mul", [_trees(graph, model.forest, x), 1 - SMOOTHING]), SMOOTHING / c])
+    trees = graph.add("Mul", [graph.add("Log", [smooth]), float(model.weights[0])])
+    D = _sum_over_columns(graph, x, dense(model.laplacian.points).astype(np.float64), _absolute_difference)
+    K = graph.add("Exp", [graph.add("Mul", [D, -model.laplacian.gamma])])
+    factor = ODDS * model.weights[1]  # here, for the reason in Graph.divided
+    products = graph.add("MatMul", [K, np.ascontiguousarray(factor * model.laplacian.coefficients)])
+    total = graph.add("Add", [trees, graph.add("Add", [products, factor * model.laplacian.intercept[None]])])
+    return total if c > 2 else graph.add("MatMul", [total, np.array([[-0.5], [0.5]])])
+
+
+def _absolute_difference(graph: Graph, x_column: str, p_column: str) -> str:
+    return graph.add("Abs", [graph.add("Sub", [x_column, p_column])])
+
+
+def _trees(graph: Graph, forest: Forest, x: str) -> str:
+    """Mean class frequencies (n, c) of the trees."""
+    nodes = np.arange(forest.left.size)
+    trees = np.searchsorted(forest.roots, nodes, side="right") - 1
+    is_leaf = forest.left == nodes
+    within = nodes - forest.roots[trees]
+    leaves, c = nodes[is_leaf], forest.values.shape[1]
+    # Sums are in single precision: those of pure leaves are whole numbers, and exact.
+    sums = graph.add(
+        "TreeEnsembleRegressor",
+        [graph.cast(x, np.float32)],
+        domain="ai.onnx.ml",
+        n_targets=c,
+        nodes_treeids=trees.tolist(),
+        nodes_nodeids=within.tolist(),
+        nodes_featureids=np.where(is_leaf, 0, forest.columns[forest.feature]).tolist(),
+        nodes_modes=np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        nodes_values=forest.threshold.tolist(),
+        nodes_truenodeids=np.where(is_leaf, 0, forest.left - forest.roots[trees]).tolist(),
+        nodes_falsenodeids=np.where(is_leaf, 0, forest.right - forest.roots[trees]).tolist(),
+        target_treeids=np.repeat(trees[leaves], c).tolist(),
+        target_nodeids=np.repeat(within[leaves], c).tolist(),
+        target_ids=np.tile(np.arange(c), leaves.size).tolist(),
+        target_weights=forest.values[forest.leaf[leaves]].ravel().tolist(),
+    )
+    return graph.add("Div", [graph.cast(sums, np.float64), float(forest.roots.size)])
 
 
 def _probability(graph: Graph, model: LDSUClassifier, Z: str, scores: str) -> str:

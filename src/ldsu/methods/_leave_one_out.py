@@ -88,6 +88,7 @@ class Candidate(NamedTuple):
 
     number: int
     noise: float
+    scores: np.ndarray
     log_likelihoods: np.ndarray
     evidence: float
     accuracy: float
@@ -121,7 +122,7 @@ def choose(kernels: Iterable[tuple[int, np.ndarray]], codes: np.ndarray, trusted
         for noise, (scores, evidence) in zip(NOISES, leave_one_out(G, codes, NOISES), strict=True):
             if np.isfinite(scores).all():
                 candidates.append(
-                    Candidate(number, noise, log_likelihoods(scores, codes), evidence, accuracy(scores, codes))
+                    Candidate(number, noise, scores, log_likelihoods(scores, codes), evidence, accuracy(scores, codes))
                 )
     candidates.sort(key=lambda candidate: -candidate.criterion)
     best = next((candidate for candidate in candidates if candidate.number in trusted), candidates[0])

@@ -214,6 +214,7 @@ class LDSU(Settings, KernelFeatures):
     def _choose(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Kernel:
         self.strength_, self.noise_ = resolve_strength(self.strength), NOISE
         self.selection_: list[dict[str, float]] | None = None
+        self._left_out: tuple[np.ndarray, np.ndarray] | None = None
         candidates = self._candidates(codes)
         if not candidates:
             return kernel
@@ -232,8 +233,11 @@ class LDSU(Settings, KernelFeatures):
                 for scale, strength in candidates
             )
             trusted = [i for i, (_, strength) in enumerate(candidates) if strength >= STRENGTH]
-            order = choose(enumerate(kernels), np.unique(codes[rows][labelled], return_inverse=True)[1], trusted)
+            present, numbers = np.unique(codes[rows][labelled], return_inverse=True)
+            order = choose(enumerate(kernels), numbers, trusted)
             self.noise_ = order[0].noise
+            if present.size == class_counts(codes).size:
+                self._left_out = rows[labelled], order[0].scores
             gamma_scale, self.strength_ = candidates[order[0].number]
             names = ("gamma_scale", "strength", "noise", "criterion", "accuracy")
             self.selection_ = [
@@ -247,6 +251,10 @@ class LDSU(Settings, KernelFeatures):
                 for candidate in order
             ]
         return rescaled(gamma_scale)
+
+    def left_out_scores(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows and leave-one-out scores (m, c) of the choice in `fit`; None if nothing was chosen, or after loading."""
+        return getattr(self, "_left_out", None)
 
     def _candidates(self, codes: np.ndarray) -> tuple[tuple[float, float], ...]:
         """Candidates (gamma_scale, strength) to choose from; none if the strength is given, or labels are few."""

@@ -274,7 +274,8 @@ def fit_task(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         classifier = _fit_on_cluster(classifier, task, dask) if dask else classifier.fit(task.X, task.labels)
-    features = classifier.features_
+    features, shares = classifier.features_, classifier.class_shares_
+    assert shares is not None
     information = {
         "source": task.table.source.name,
         "rows": int(task.X.shape[0]),
@@ -285,6 +286,9 @@ def fit_task(
         "strength": features.strength_,
         "gamma": features.gamma_,
         "expected_accuracy": classifier.expected_accuracy_,
+        "leave_one_out_accuracy": classifier.leave_one_out_accuracy_,
+        "pooled": classifier.selection_,
+        "class_shares": {str(name): float(share) for name, share in zip(classifier.classes_, shares, strict=True)},
         **(about or {}),
     }
     model = TableModel(task.encoder, classifier, task.label, information, task.unlabelled)

@@ -26,7 +26,7 @@ from sklearn.base import (
 )
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import _safe_indexing, check_array, get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
@@ -35,6 +35,24 @@ from ldsu._utils.arrays import ignoring_warnings
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu._utils.protocols import MatrixLike
+from ldsu.classifier._shares import SHARES_TOLERANCE, designed, estimate_shares, resolve_shares
+from ldsu.classifier._supervised import (
+    GAMMA_ROWS,
+    MIN_WEIGHT,
+    NAMES,
+    ODDS,
+    SHARPNESS,
+    Scaling,
+    Supervised,
+    evidence_weights,
+    fit_forest,
+    fit_laplacian,
+    local_structure,
+    sample_rows,
+    sharpness,
+    smoothed_log,
+    weight_prior,
+)
 from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
@@ -56,12 +74,13 @@ PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
 # A row is isolated if the norm of its features is below this fraction of the median over training rows.
 ISOLATED = 1e-3
 MAX_CERTAINTY = 0.999
-# Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong.
-KEPT_WEIGHT = 0.9
+# Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong, beside the
+# leave-one-out accuracy, and alone.
+KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
 # Factors that convert standardized and raw scores to log-odds against all other classes.
 STANDARDIZED_ODDS, RAW_ODDS = {1.0: 0.5, 0.5: 2.0}, 4.0
-# Largest difference between given class shares and those of the unlabelled rows, and rounds to reach it.
-SHARES_TOLERANCE, SHARES_ROUNDS, MAX_STEP = 1e-3, 100, 3.0
+# Rounds to reach given class shares, and the largest step of a round.
+SHARES_ROUNDS, MAX_STEP = 100, 3.0
 # Shares and the factor of the scores depend on each other: they are found in turn.
 SHARES_ALTERNATIONS = 3
 
@@ -289,6 +308,10 @@ class TrainingRows:
         """A function of the scores of all rows."""
         return function(self.scores)
 
+    def add_to_scores(self, scores: np.ndarray) -> None:
+        """Add to the raw scores."""
+        self.scores = self.scores + scores
+
     def mean_over(self, rows: np.ndarray) -> MeanOf:
         """Means over some rows, ascending."""
         return _mean_over(self.scores[rows])
@@ -327,34 +350,22 @@ def _log_odds(scores: np.ndarray) -> np.ndarray:
     return odds
 
 
+def _narrow(scores: np.ndarray) -> np.ndarray:
+    """Scores (..., c) as a classifier has them: for two classes half of their difference, (..., 1)."""
+    return (scores[..., 1:] - scores[..., :1]) / 2 if scores.shape[-1] == 2 else scores
+
+
+def _wide(scores: np.ndarray) -> np.ndarray:
+    """Scores (q, c) from scores (q, c), or (q, 1) for two classes."""
+    return np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
+
+
 def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
     """Probabilities (q, c) from scores (q, c), or (q, 1) for two classes."""
-    if scores.shape[1] == 1:
-        scores = np.hstack([-scores, scores])
+    scores = _wide(scores)
     below = scores - scores.max(axis=1, keepdims=True)  # clipping then only affects negligible terms
     probabilities: np.ndarray = softmax(np.maximum(sharpness * below, -1e9), axis=1)
     return probabilities
-
-
-def resolve_shares(shares: Any, codes: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
-    """Shares (c,) of the classes from the parameter `class_shares` and the labels; None for "auto"."""
-    counts = class_counts(codes)
-    if isinstance(shares, str):
-        return {"auto": None, "equal": np.full(counts.size, 1 / counts.size), "labels": counts / counts.sum()}[shares]
-    if isinstance(shares, dict):
-        if set(shares) != set(classes.tolist()):
-            raise ValueError(
-                f"class_shares names {list(shares)}, but the classes with a label are {classes.tolist()}. "
-                "Give one share for each of them."
-            )
-        shares = [shares[name] for name in classes.tolist()]
-    resolved = np.asarray(shares, dtype=np.float64)
-    if resolved.shape != classes.shape or not (resolved > 0).all() or abs(resolved.sum() - 1) > SHARES_TOLERANCE:
-        raise ValueError(
-            f"class_shares = {shares}, but must be {classes.size} positive numbers that sum to 1, "
-            f"one for each of the classes {classes.tolist()}."
-        )
-    return resolved
 
 
 def _matching_center(
@@ -397,9 +408,9 @@ class Confidence(NamedTuple):
 
 @parameters
 class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
-    """Classify with few labels: semi-supervised features and a self-trained linear classifier.
+    """Classify with few labels: semi-supervised features, a self-trained linear classifier, and a vote by evidence.
 
-    Features are learned from all rows. Three steps follow.
+    Features are learned from all rows. Five steps follow.
 
     1. A ridge classifier is fitted to the labelled rows. ``LDSU(strength="auto")`` also chooses its ridge.
     2. Scores are standardized. With few labels the scale of a class's scores depends on the density around its labels,
@@ -409,6 +420,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
        helps considerably with one to three labels per class and little with twenty: see `standardize_scores`.
     3. Refinement (self-training): unlabelled rows get their predicted label with a small weight, and the ridge
        classifier is fitted again to all rows.
+    4. Pooling: log-odds of the features are added to those of two classifiers of the labelled rows alone, a random
+       forest and a Laplacian kernel. Weights maximize the leave-one-out likelihood of the labels under a prior that
+       trusts the features where nearest neighbors are near, as of images, and the other two elsewhere, as in tables.
+       Classifiers without weight are dropped: see `supervised`.
+    5. Class shares are estimated from the predictions for unlabelled rows and the leave-one-out predictions for
+       labelled ones, and scores are shifted accordingly: see `class_shares`.
 
     Parameters
     ----------
@@ -416,19 +433,22 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Feature extractor, for example any of `ldsu.METHODS`. None is ``LDSU()``.
     classifier : classifier, default=None
         Linear classifier with a `decision_function`, fitted to the block-scaled features of the labelled rows without
-        refinement. None is the self-trained ridge classifier described above.
+        steps 3 to 5. None is the classifier described above.
     standardize_scores : bool or "auto", default="auto"
         Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
         labels, no class has more than three times the labels of another, and there are at least five unlabelled rows
         per class; but not if it would change more than a fifth of the predictions although leave-one-out accuracy is
-        well above chance, which indicates unequal class sizes. With one or two labels per class this cannot be
-        detected; use False if class sizes are known to be very unequal, or `class_shares` if they are known.
+        well above chance, which indicates unequal class sizes.
     class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
-        Shares of the classes among the unlabelled rows. Scores are shifted so that the mean predicted probability of
-        each class is its share: "equal" for equally large classes, "labels" for labels drawn as the rows come, an array
-        in the order of `classes_`, or a dict by class. "auto" does not shift scores beyond `standardize_scores`.
+        Shares of the classes among the unlabelled rows. "auto" estimates them if the median class has at least three
+        labels and most classes have equally many: unequal counts are taken as drawn like the rows. Otherwise scores are
+        shifted so that the mean predicted probability of each class is its share: "equal" for equally large classes,
+        "labels" for labels drawn like the rows, an array in the order of `classes_`, or a dict by class.
     n_refinements : int, default=4
         Number of refinement rounds, for ``classifier=None``.
+    supervised : bool, default=True
+        Whether classifiers of the labelled rows may be pooled with the features: for ``classifier=None`` and features
+        of `LDSU`, but not for precomputed and callable kernels.
 
     Attributes
     ----------
@@ -436,16 +456,24 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Class labels.
     features_, scaler_, classifier_ : estimators
         The fitted steps.
+    supervised_ : Supervised or None
+        The classifiers of the labelled rows; None if they have no weight.
+    selection_ : list of dict or None
+        What was pooled: "classifier" ("graph" for the features, "forest", "laplacian"), its "weight", the weight's
+        "prior" and the leave-one-out "accuracy", None if it was not evaluated. None if nothing was compared.
     score_center_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
-        Center and scale of the scores: the class of the largest ``(raw - score_center_) / score_scale_`` is predicted.
+        Center and scale of the scores of the features, ``(raw - score_center_) / score_scale_``.
     class_shares_ : ndarray of shape (c,) or None
-        The shares that scores are shifted to; None with "auto".
+        Given shares, or the mean predicted probabilities of the unlabelled rows; None with another classifier.
     transduction_ : ndarray of shape (n,)
         Labels of the training rows: the given labels, and predictions for unlabelled rows.
-    expected_accuracy_ : float
-        Estimated accuracy, to which `predict_proba` is calibrated: between the leave-one-out accuracy, if `features_`
-        computed it, and 0.9 times the fraction of unlabelled rows whose label refinement did not change. Only with
+    leave_one_out_accuracy_ : float or None
+        Leave-one-out accuracy on the labelled rows (at most 500); None if it was not evaluated. Only with
         ``classifier=None``.
+    expected_accuracy_ : float
+        Estimated accuracy, to which `predict_proba` is calibrated: of pooled classifiers the mean largest probability
+        of unlabelled rows; otherwise between the leave-one-out accuracy of the features and 0.9 times the fraction of
+        unlabelled rows whose label refinement did not change. Only with ``classifier=None``.
 
     Examples
     --------
@@ -466,6 +494,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     standardize_scores: bool | Literal["auto"] = "auto"
     class_shares: Annotated[Any, StrOptions({"auto", "equal", "labels"}), "array-like", dict] = "auto"
     n_refinements: NonNegativeInt = 4
+    supervised: bool = True
 
     @atomic
     @_fit_context(prefer_skip_nested_validation=False)
@@ -492,7 +521,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
         self._lengths = np.sort(row_lengths(Z))
-        return self._fit_to_features(TrainingRows(Z), codes)
+        return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None)
 
     def _encode(self, y: ArrayLike | None, n: int) -> np.ndarray:
         """Class numbers of the n rows; sets `classes_` and `class_shares_`."""
@@ -507,8 +536,13 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.class_shares_ = resolve_shares(self.class_shares, codes, self.classes_)
         return codes
 
-    def _fit_to_features(self, rows: TrainingRows, codes: np.ndarray) -> Self:
-        """Fit classifier, standardization and probabilities to scaled features."""
+    def _may_be_supervised(self) -> bool:
+        """Whether classifiers of the labelled rows may be pooled: of samples with columns, beside LDSU itself."""
+        ldsu = isinstance(self.features_, LDSU) and isinstance(self.features_.kernel, str)
+        return self.supervised and self.classifier is None and ldsu and self.features_.kernel != "precomputed"
+
+    def _fit_to_features(self, rows: TrainingRows, codes: np.ndarray, X: Any = None) -> Self:
+        """Fit classifier, standardization and probabilities to scaled features; X (n, d) may be pooled with them."""
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         if self.classifier is None:
             power, pseudo_rows, first = self._fit_self_training(rows, codes)
@@ -518,15 +552,88 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         rows.compute_scores(self)
         mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
         self.score_center_, self.score_scale_ = self._center_and_scale(mean_of, power)
-        predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
         if self.classifier is None:
+            predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
             kept = float(np.mean(predicted[pseudo_rows] == first)) if pseudo_rows.size else 1.0
-            self._scale_probabilities(mean_of, codes, kept)
-            if self.class_shares_ is not None:
-                predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
+            left_out = self._left_out_scores(codes)
+            self.supervised_: Supervised | None = None
+            self.selection_: list[dict[str, Any]] | None = None
+            if X is not None:
+                left_out = self._fit_supervised(self._samples(X), rows, codes, left_out)
+                mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
+            if (
+                left_out is not None
+                and self.class_shares_ is None
+                and unlabelled.size
+                and designed(class_counts(codes))
+            ):
+                self._shift_to_shares(mean_of, codes, *left_out)
+            self.leave_one_out_accuracy_ = None
+            if left_out is not None:
+                self.leave_one_out_accuracy_ = float(np.mean(left_out[1].argmax(axis=1) == codes[left_out[0]]))
+            if self.supervised_ is None:
+                self._scale_probabilities(mean_of, codes, kept)
+            else:
+                self._scale_pooled(mean_of, codes, left_out)
+            if self.class_shares_ is None:
+                self.class_shares_ = mean_of(self._by_scores(_class_probabilities, self._sharpness))
+        predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
         self._warn_isolated(rows.lengths()[unlabelled], "unlabelled training row(s)")
         self.transduction_ = self.classes_[np.where(codes < 0, predicted, codes)]
         return self
+
+    def _left_out_scores(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Labelled rows and their leave-one-out log-odds (m, c), of classes with two labels or more; None without."""
+        found = self.features_.left_out_scores() if isinstance(self.features_, LDSU) else None
+        if found is None:
+            return None
+        rows, scores = found
+        several = class_counts(codes)[codes[rows]] > 1
+        scores = (_narrow(scores[several]) - self.score_center_) / self.score_scale_
+        return (rows[several], self._odds * _wide(scores)) if several.any() else None
+
+    def _fit_supervised(
+        self, X: Any, rows: TrainingRows, codes: np.ndarray, left_out: tuple[np.ndarray, np.ndarray] | None
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Pool the scores with those of classifiers of the labelled rows, if evidence or prior give these weight.
+
+        Sets `supervised_` and `selection_`; returns the leave-one-out log-odds of the pool.
+        """
+        prior, deviation = weight_prior(local_structure(sample_rows(X)))
+        if left_out is None and prior[1:].max() < MIN_WEIGHT:
+            return None
+        labelled = np.flatnonzero(codes >= 0)
+        some = sample_rows(X)
+        scaling = Scaling.of(some)
+        samples = scaling(X[labelled])
+        forest, out_of_bag = fit_forest(samples, codes[labelled])
+        laplacian, left_out_scores = fit_laplacian(samples, codes[labelled], scaling(some[:GAMMA_ROWS]))
+        weights, pooled = prior, None
+        accuracies: list[float | None] = [None] * len(prior)
+        if left_out is not None:
+            at, graph = left_out
+            places = np.searchsorted(labelled, at)
+            log_odds = np.stack([graph, smoothed_log(out_of_bag[places]), ODDS * left_out_scores(places)])
+            weights = evidence_weights(log_odds, codes[at], prior, deviation)
+            accuracies = [float(np.mean(scores.argmax(axis=1) == codes[at])) for scores in log_odds]
+            pooled = at, np.tensordot(weights, log_odds, 1)
+        self.selection_ = [
+            {"classifier": name, "weight": float(weight), "prior": float(before), "accuracy": accuracy}
+            for name, weight, before, accuracy in zip(NAMES, weights, prior, accuracies, strict=True)
+        ]
+        if weights[1:].max() < MIN_WEIGHT:
+            return left_out
+        self.supervised_ = Supervised(scaling, forest, laplacian, weights[1:] / self._odds)
+        self.score_scale_ = self.score_scale_ / weights[0]
+        rows.add_to_scores(self.score_scale_ * _narrow(self.supervised_.log_odds(X)))
+        return pooled
+
+    def _shift_to_shares(self, mean_of: MeanOf, codes: np.ndarray, rows: np.ndarray, left_out: np.ndarray) -> None:
+        """Shift `score_center_`, and the leave-one-out log-odds, from equal to estimated class shares."""
+        mean = mean_of(self._by_scores(_class_probabilities, self._odds))
+        shares = estimate_shares(softmax(left_out, axis=1), codes[rows], mean)
+        left_out += np.log(shares)
+        self.score_center_ = self.score_center_ - self.score_scale_ * _narrow(np.log(shares)) / self._odds
 
     def decision_function(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute class scores. `predict` returns the class with the largest score.
@@ -544,11 +651,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         scores : ndarray of shape (q, c), or (q,) for two classes, positive for the second
         """
         check_is_fitted(self)
-        return self._decisions(self._scaled_features(X))
+        return self._decisions(self._scaled_features(X), X)
 
-    def _decisions(self, Z: Any) -> np.ndarray:
-        """Class scores from scaled features."""
-        scores = self._scores(Z)
+    def _decisions(self, Z: Any, X: Any = None) -> np.ndarray:
+        """Class scores from scaled features and samples."""
+        scores = self._scores(Z, X)
         if scores.shape[1] == 1:
             return scores[:, 0]
         if self.classifier is not None:
@@ -569,11 +676,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         Z = self._scaled_features(X)
         self._warn_isolated(row_lengths(Z), "row(s)")
-        return self._labels(Z)
+        return self._labels(Z, X)
 
-    def _labels(self, Z: Any) -> np.ndarray:
-        """Labels from scaled features."""
-        return np.asarray(self.classes_[_decide(self._scores(Z))])
+    def _labels(self, Z: Any, X: Any = None) -> np.ndarray:
+        """Labels from scaled features and samples."""
+        return np.asarray(self.classes_[_decide(self._scores(Z, X))])
 
     @available_if(_default_classifier)
     def predict_proba(self, X: MatrixLike) -> NDArray[np.floating]:
@@ -592,7 +699,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         probabilities : ndarray of shape (q, c)
         """
         check_is_fitted(self)
-        return self._probabilities(self._scaled_features(X))
+        return self._probabilities(self._scaled_features(X), X)
 
     @available_if(_default_classifier)
     def confidence(self, X: MatrixLike) -> Confidence:
@@ -613,7 +720,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         """Probabilities (q, c), confidence and number of isolated rows, from one evaluation of the features."""
         check_is_fitted(self)
         Z = self._scaled_features(X)
-        probabilities = self._probabilities(Z)
+        probabilities = self._probabilities(Z, X)
         ascending = np.sort(probabilities, axis=1)
         # Tolerance for rounding, which depends on the number of threads.
         no_larger = np.searchsorted(self._lengths, row_lengths(Z) * (1 + 1e-9), side="right")
@@ -623,8 +730,15 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _scaled_features(self, X: Any) -> Any:
         return self.scaler_.transform(_plain(self.features_.transform(X)))
 
-    def _scores(self, Z: Any) -> np.ndarray:
-        return (self._raw_scores(Z) - self.score_center_) / self.score_scale_
+    def _samples(self, X: Any) -> Any:
+        """Samples, which the features have validated, as an array or CSR matrix."""
+        return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
+
+    def _scores(self, Z: Any, X: Any = None) -> np.ndarray:
+        """Scores of scaled features, pooled with those of the samples if there is anything to pool."""
+        scores = (self._raw_scores(Z) - self.score_center_) / self.score_scale_
+        supervised = getattr(self, "supervised_", None)
+        return scores if supervised is None else scores + _narrow(supervised.log_odds(self._samples(X)))
 
     def _fit_self_training(self, Z: Any, codes: np.ndarray) -> tuple[float | None, np.ndarray, np.ndarray]:
         """Fit the ridge classifier to the labelled rows, then to all rows with predicted labels.
@@ -695,17 +809,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         # Leave-one-out accuracy is based on fewer labels and no refinement, which matters less with more labels.
         kept_share = min(0.5, 2 / float(np.median(class_counts(codes)))) if selection else 1.0
         leave_one_out = float(selection[0]["accuracy"]) if selection else 0.0
-        self.expected_accuracy_ = kept_share * KEPT_WEIGHT * kept + (1 - kept_share) * leave_one_out
+        kept_weight = KEPT_WEIGHT if selection else KEPT_WEIGHT_ALONE
+        self.expected_accuracy_ = kept_share * kept_weight * kept + (1 - kept_share) * leave_one_out
         target = float(np.clip(self.expected_accuracy_, 1.05 / self.classes_.size, MAX_CERTAINTY))
 
         def surplus(exponent: float) -> float:
-            certainty = partial(
-                _max_probabilities,
-                center=self.score_center_,
-                scale=self.score_scale_,
-                sharpness=float(np.exp(exponent)),
-            )
-            return float(mean_of(certainty)) - target
+            return float(mean_of(self._by_scores(_max_probabilities, float(np.exp(exponent))))) - target
 
         for _ in range(1 if self.class_shares_ is None else SHARES_ALTERNATIONS):
             low, high = -20.0, 20.0
@@ -714,6 +823,17 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             self._sharpness = float(np.exp(exponent))
             self._match_shares(mean_of)
 
+    def _scale_pooled(self, mean_of: MeanOf, codes: np.ndarray, left_out: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Find the factor of pooled scores from their leave-one-out likelihood; the expected accuracy follows."""
+        factor = SHARPNESS if left_out is None else sharpness(left_out[1], codes[left_out[0]])
+        self._sharpness = factor * self._odds
+        self._match_shares(mean_of)
+        self.expected_accuracy_ = float(mean_of(self._by_scores(_max_probabilities, self._sharpness)))
+
+    def _by_scores(self, function: Callable[..., np.ndarray], sharpness: float) -> Callable[[np.ndarray], np.ndarray]:
+        """A function of probabilities as one of raw scores."""
+        return partial(function, center=self.score_center_, scale=self.score_scale_, sharpness=sharpness)
+
     def _match_shares(self, mean_of: MeanOf) -> None:
         """Shift `score_center_` so that the mean probability of each class is its share, if shares are given."""
         if self.class_shares_ is not None:
@@ -721,8 +841,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
                 mean_of, self.score_center_, self.score_scale_, self._sharpness, self.class_shares_
             )
 
-    def _probabilities(self, Z: Any) -> np.ndarray:
-        probabilities = _softmax(self._scores(Z), self._sharpness)
+    def _probabilities(self, Z: Any, X: Any = None) -> np.ndarray:
+        probabilities = _softmax(self._scores(Z, X), self._sharpness)
         isolated = self._isolated(row_lengths(Z))
         # Not exactly equal, so that the largest probability is still that of the predicted label.
         probabilities[isolated] = (1 - 1e-6) / self.classes_.size + 1e-6 * probabilities[isolated]

@@ -1,0 +1,34 @@
+"""From features to decisions and probabilities, with few labels."""
+
+from ldsu.classifier._classifier import (
+    ISOLATED,
+    BlockScaler,
+    Confidence,
+    LabelledOnly,
+    LabelledScoreMixin,
+    LDSUClassifier,
+    MeanOf,
+    TrainingRows,
+    row_lengths,
+)
+from ldsu.classifier._shares import resolve_shares
+from ldsu.classifier._supervised import ODDS, SMOOTHING, Forest, LaplacianRidge, Scaling, Supervised
+
+__all__ = [
+    "ISOLATED",
+    "ODDS",
+    "SMOOTHING",
+    "BlockScaler",
+    "Confidence",
+    "Forest",
+    "LDSUClassifier",
+    "LabelledOnly",
+    "LabelledScoreMixin",
+    "LaplacianRidge",
+    "MeanOf",
+    "Scaling",
+    "Supervised",
+    "TrainingRows",
+    "resolve_shares",
+    "row_lengths",
+]
