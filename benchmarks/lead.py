@@ -40,19 +40,24 @@ Cell = tuple[str, int]
 
 
 def read(path: Path) -> dict[Cell, dict[str, np.ndarray]]:
-    """Scores (splits, 2) by cell and method, with honest choices; cells that ours lacks are dropped."""
+    """Scores (splits, 2) by cell and method, with honest choices, of methods that have every split that ours has."""
     cells: dict[Cell, dict[str, np.ndarray]] = {}
     with path.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["selection"] == "honest":
                 scores = np.array([json.loads(row[f"{metric}_splits"]) for metric in METRICS]).T
                 cells.setdefault((row["data"], int(row["labels"])), {})[row["method"]] = scores
-    return {cell: methods for cell, methods in cells.items() if OURS in methods and len(methods) > 1}
+    whole = {
+        cell: {name: scores for name, scores in methods.items() if len(scores) == len(methods[OURS])}
+        for cell, methods in cells.items()
+        if OURS in methods
+    }
+    return {cell: methods for cell, methods in whole.items() if len(methods) > 1}
 
 
 def behind(methods: dict[str, np.ndarray], metric: int) -> tuple[float, float, str]:
     """By how much ours is behind the best peer of a cell, the standard error of that, and the peer's name."""
-    peers = {name: scores for name, scores in methods.items() if name != OURS and len(scores) == len(methods[OURS])}
+    peers = {name: scores for name, scores in methods.items() if name != OURS}
     best = max(peers, key=lambda name: float(peers[name][:, metric].mean()))
     differences = peers[best][:, metric] - methods[OURS][:, metric]
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(differences.size)), best

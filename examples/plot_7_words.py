@@ -43,7 +43,7 @@ models = {
 }
 accuracy = {}
 for name, (features, rows) in models.items():
-    accuracy[name] = LDSUClassifier(features).fit(rows, few).score(rows[rest], y[rest])
+    accuracy[name] = LDSUClassifier(features, supervised=False).fit(rows, few).score(rows[rest], y[rest])
 
 fig, ax = plt.subplots(figsize=(8, 2.6))
 bars = ax.barh(list(accuracy), list(accuracy.values()))

@@ -173,6 +173,20 @@ def test_classifier_with_another_linear_one_comes_back_exactly(classifier, again
     assert loaded.classifier.get_params() == classifier.get_params()
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_pooled_classifiers_come_back_exactly(n_classes, sparse, again):
+    X = np.round(np.maximum(np.random.default_rng(0).standard_normal((90, 6)), 0), 1)
+    y = (X[:, :n_classes].argmax(axis=1)).astype(int)
+    X = scipy.sparse.csr_array(X) if sparse else X
+    model = LDSUClassifier().fit(X, few_labels(y, 5))
+    assert model.supervised_ is not None
+    loaded = again(model)
+    assert_same(loaded, model, X)
+    assert loaded.selection_ == model.selection_
+    assert loaded.leave_one_out_accuracy_ == model.leave_one_out_accuracy_
+
+
 def test_two_classes_come_back_exactly(again, blobs):
     X, y = blobs[0], np.where(blobs[1] == 2, -1, blobs[1])
     model = LDSUClassifier().fit(X, y)

@@ -802,3 +802,30 @@ def test_model_larger_than_memory_is_refused_before_it_is_read(file):
         opened.truncate(opened.tell() + 2**43)
     with pytest.raises(MemoryError, match=r"8192\.0 GiB"):
         load_model(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("forest.left", lambda array: np.zeros_like(array)),  # a cycle: no way would end
+        ("forest.right", lambda array: array[::-1].copy()),
+        ("forest.left", lambda array: array + array.size),
+        ("forest.roots", lambda array: array + 10**6),
+        ("forest.feature", lambda array: array + 99),
+        ("forest.columns", lambda array: array + 99),
+        ("forest.leaf", lambda array: array + 10**6),
+        ("forest.values", lambda array: array + 2),
+        ("forest.values", lambda array: array[:, :-1]),
+        ("weights", lambda array: array[:1]),
+        ("scaling.center", lambda array: array[:-1]),
+        ("laplacian.points", lambda array: array[:-1]),
+        ("laplacian.coefficients", lambda array: np.full_like(array, np.nan)),
+    ],
+)
+def test_trees_and_kernels_that_are_none_are_refused(name, change, file):
+    X = np.random.default_rng(0).standard_normal((60, 4))
+    model = LDSUClassifier(LDSU(min_anchors=5)).fit(X, few_labels(X[:, :3].argmax(axis=1), 3))
+    save_model(model, file)
+    name = f"model.supervised_.{name}"
+    changed(file.read_bytes(), file, lambda record, arrays: arrays.update({name: change(arrays[name])}))
+    assert_refused(file, "is not a valid model", readers=[load_model])

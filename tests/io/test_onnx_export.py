@@ -127,6 +127,16 @@ def test_decisions_with_few_and_many_labels(per_class, parameters):
     assert_same_decisions(run(model, X), model, X)  # as familiar as it says, training rows too
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("per_class", [1, 6])
+def test_decisions_of_pooled_classifiers(per_class, n_classes):
+    X = np.random.default_rng(0).standard_normal((150, 7))
+    y = X[:, :n_classes].argmax(axis=1)
+    model = LDSUClassifier().fit(X[:100], few_labels(y[:100], per_class))
+    assert model.supervised_ is not None
+    assert_same_decisions(run(model, X), model, X)
+
+
 @pytest.mark.parametrize(
     "names",
     [np.array([7, 11]), np.array(["nein", "ja, größer"]), np.array([False, True]), np.array([1.0, 2.0])],

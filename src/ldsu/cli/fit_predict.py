@@ -223,8 +223,9 @@ def fit(
     accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
     if sum(task.counts.values()) < len(task.labels):
         accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
-    for row in model.about["pooled"] or ():
-        reporter.info(f"pooled    {_pooled(row)}")
+    if model.classifier.supervised_ is not None:
+        weights = ", ".join(f"{row['classifier']} {row['weight']:.2f}" for row in model.about["pooled"])
+        reporter.info(f"pooled    {weights} (weights; ldsu inspect says why)")
     reporter.info(f"done      {seconds:.1f} s{accuracy}")
     _print_written(reporter, output)
     reporter.info(f"next      ldsu predict {output} {table} -o labels.csv")

@@ -32,6 +32,8 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         None uses ``ldsu.dask.LDSU()``.
     classifier, standardize_scores, class_shares, n_refinements
         Same as in `ldsu.LDSUClassifier`.
+    supervised : bool, default=True
+        Without effect: on a cluster the features are not pooled with other classifiers.
 
     See Also
     --------
