@@ -1,4 +1,4 @@
-"""What the choice of strength and bandwidth costs: a fit that chooses against one with given strength, side by side.
+"""What the choice of strength, bandwidth and pooled classifiers costs: a fit that chooses against one that does not.
 
 python benchmarks/choice.py [--sizes 500 1000 2000 4649] [--repeats 5]
 """
@@ -34,7 +34,7 @@ def main() -> None:
         models = {
             "LDSU() fixed": LDSU(strength=100.0),
             "LDSU() chooses": LDSU(),
-            "LDSUClassifier() fixed": LDSUClassifier(LDSU(strength=100.0)),
+            "LDSUClassifier() fixed": LDSUClassifier(LDSU(strength=100.0), supervised=False),
             "LDSUClassifier() chooses": LDSUClassifier(),
         }
         times: dict[str, list[float]] = {name: [] for name in models}

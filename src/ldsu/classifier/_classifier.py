@@ -55,7 +55,7 @@ from ldsu.classifier._supervised import (
 )
 from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
-from ldsu.methods import LDSU
+from ldsu.methods import LDSU, log_likelihoods
 from ldsu.methods.ldsu import MIN_LABELS_TO_CHOOSE, NOISE
 from ldsu.solvers import Problem
 
@@ -65,9 +65,6 @@ MIN_UNLABELLED_PER_CLASS = 5
 MANY_LABELS_PER_CLASS = 20
 # Label counts with a larger ratio than this indicate unequal class sizes.
 UNEQUAL = 3
-# Standardization assumes classes of similar size. If it would change more than MAX_CHANGED of the decisions, although
-# leave-one-out accuracy is at least BETTER_THAN_CHANCE of the way from chance to 1, raw scores are used instead.
-MAX_CHANGED, BETTER_THAN_CHANCE = 0.2, 0.1
 # Noise of a predicted label, in units of the squared norm of the labelled samples' features; given labels have
 # `noise_`, from 0.001 to 1. Larger sets of unlabelled rows are subsampled to PSEUDO_ROWS.
 PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
@@ -437,8 +434,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     standardize_scores : bool or "auto", default="auto"
         Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
         labels, no class has more than three times the labels of another, and there are at least five unlabelled rows
-        per class; but not if it would change more than a fifth of the predictions although leave-one-out accuracy is
-        well above chance, which indicates unequal class sizes.
+        per class; but not if the leave-one-out likelihood of raw scores is larger, which indicates unequal class sizes.
     class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
         Shares of the classes among the unlabelled rows. "auto" estimates them if the median class has at least three
         labels and most classes have equally many: unequal counts are taken as drawn like the rows. Otherwise scores are
@@ -545,7 +541,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         """Fit classifier, standardization and probabilities to scaled features; X (n, d) may be pooled with them."""
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         if self.classifier is None:
-            power, pseudo_rows, first = self._fit_self_training(rows, codes)
+            power, pseudo_rows, first, log_shares = self._fit_self_training(rows, codes)
         else:
             self.classifier_ = LabelledOnly(self.classifier).fit(rows[labelled], codes[labelled])
             power = self._power(class_counts(codes), unlabelled.size)
@@ -553,7 +549,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
         self.score_center_, self.score_scale_ = self._center_and_scale(mean_of, power)
         if self.classifier is None:
-            predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
+            shifted = self._shifted_center(log_shares)
+            predicted = rows.map(partial(_decide, center=shifted, scale=self.score_scale_))
             kept = float(np.mean(predicted[pseudo_rows] == first)) if pseudo_rows.size else 1.0
             left_out = self._left_out_scores(codes)
             self.supervised_: Supervised | None = None
@@ -561,15 +558,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             if X is not None:
                 left_out = self._fit_supervised(self._samples(X), rows, codes, left_out)
                 mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
-            if (
-                left_out is not None
-                and self.class_shares_ is None
-                and unlabelled.size
-                and designed(class_counts(codes))
-            ):
-                self._shift_to_shares(mean_of, codes, *left_out)
+            if self.supervised_ is not None:
+                log_shares = self._log_shares(mean_of, codes, left_out)
+            self.score_center_ = self._shifted_center(log_shares)
             self.leave_one_out_accuracy_ = None
             if left_out is not None:
+                left_out = left_out[0], left_out[1] + log_shares
                 self.leave_one_out_accuracy_ = float(np.mean(left_out[1].argmax(axis=1) == codes[left_out[0]]))
             if self.supervised_ is None:
                 self._scale_probabilities(mean_of, codes, kept)
@@ -628,12 +622,23 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         rows.add_to_scores(self.score_scale_ * _narrow(self.supervised_.log_odds(X)))
         return pooled
 
-    def _shift_to_shares(self, mean_of: MeanOf, codes: np.ndarray, rows: np.ndarray, left_out: np.ndarray) -> None:
-        """Shift `score_center_`, and the leave-one-out log-odds, from equal to estimated class shares."""
+    def _log_shares(
+        self, mean_of: MeanOf, codes: np.ndarray, left_out: tuple[np.ndarray, np.ndarray] | None
+    ) -> np.ndarray:
+        """Logarithms (c,) of the class shares that the predictions indicate, relative to equal ones.
+
+        Zeros if shares are given, cannot be estimated, or labels were drawn like the rows.
+        """
+        counts = class_counts(codes)
+        if left_out is None or self.class_shares_ is not None or (codes >= 0).all() or not designed(counts):
+            return np.zeros(counts.size)
         mean = mean_of(self._by_scores(_class_probabilities, self._odds))
-        shares = estimate_shares(softmax(left_out, axis=1), codes[rows], mean)
-        left_out += np.log(shares)
-        self.score_center_ = self.score_center_ - self.score_scale_ * _narrow(np.log(shares)) / self._odds
+        shares = estimate_shares(softmax(left_out[1], axis=1), codes[left_out[0]], mean)
+        return np.asarray(np.log(counts.size * shares))
+
+    def _shifted_center(self, log_shares: np.ndarray) -> np.ndarray:
+        """The center of the scores that accounts for class shares."""
+        return np.asarray(self.score_center_ - self.score_scale_ * _narrow(log_shares) / self._odds)
 
     def decision_function(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute class scores. `predict` returns the class with the largest score.
@@ -740,8 +745,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         supervised = getattr(self, "supervised_", None)
         return scores if supervised is None else scores + _narrow(supervised.log_odds(self._samples(X)))
 
-    def _fit_self_training(self, Z: Any, codes: np.ndarray) -> tuple[float | None, np.ndarray, np.ndarray]:
-        """Fit the ridge classifier to the labelled rows, then to all rows with predicted labels.
+    def _fit_self_training(self, Z: Any, codes: np.ndarray) -> tuple[float | None, np.ndarray, np.ndarray, np.ndarray]:
+        """Fit the ridge classifier to the labelled rows, then repeatedly to all rows with predicted labels.
 
         Returns
         -------
@@ -749,56 +754,55 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             Standardization of the scores, see `_power`.
         rows, first : ndarrays of int
             Unlabelled rows used, and their labels predicted from the labelled rows alone.
+        log_shares : ndarray of shape (c,)
+            Class shares estimated from the labelled rows' classifier, see `_log_shares`.
         """
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         counts = class_counts(codes)
         power = self._power(counts, unlabelled.size)
         if unlabelled.size > PSEUDO_ROWS:
             unlabelled = np.sort(np.random.default_rng(0).choice(unlabelled, PSEUDO_ROWS, replace=False))
-        refine = partial(self._refine, Z[labelled], Z[unlabelled], codes[labelled])
-        first, last = refine(power)
-        if power is not None and self._may_use_raw_scores(counts):
-            standardized = self.classifier_
-            first_raw, last_raw = refine(None)
-            if np.mean(last != last_raw) > MAX_CHANGED:
-                power, first = None, first_raw
-            else:
-                self.classifier_ = standardized
-        return power, unlabelled, first
-
-    def _refine(
-        self, Z_labelled: Any, Z_unlabelled: Any, codes: np.ndarray, power: float | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Fit `classifier_` to the labelled rows, then repeatedly to all; return first and last labels of the others.
-
-        Scores are standardized by `_center_and_scale`.
-        """
+        Z_labelled, Z_unlabelled = Z[labelled], Z[unlabelled]
         noise = float(getattr(self.features_, "noise_", NOISE))
         ridge = RidgeClassifier(alpha=noise * float(np.mean(row_lengths(Z_labelled) ** 2)) or 1.0)
-        self.classifier_ = clone(ridge).fit(Z_labelled, codes)
-        n = Z_unlabelled.shape[0]
-        if n == 0:
-            return codes[:0], codes[:0]
+        self.classifier_ = clone(ridge).fit(Z_labelled, codes[labelled])
+        if unlabelled.size == 0:
+            return power, unlabelled, codes[:0], np.zeros(counts.size)
 
-        def predicted() -> np.ndarray:
+        def standardized() -> np.ndarray:
             raw = self._raw_scores(Z_unlabelled)
-            return _decide(raw, *self._center_and_scale(_mean_over(raw), power))
+            self.score_center_, self.score_scale_ = self._center_and_scale(_mean_over(raw), power)
+            return raw
 
-        first = last = predicted()
+        raw = standardized()
+        if power is not None and self._raw_scores_are_likelier(codes):
+            power = None
+            standardized()
+        log_shares = self._log_shares(_mean_over(raw), codes, self._left_out_scores(codes))
+        first = last = _decide(raw, self._shifted_center(log_shares), self.score_scale_)
         Z_all = (scipy.sparse.vstack if scipy.sparse.issparse(Z_labelled) else np.vstack)([Z_labelled, Z_unlabelled])
-        weights = np.repeat([1.0, noise / PSEUDO_NOISE], [codes.size, n])
+        weights = np.repeat([1.0, noise / PSEUDO_NOISE], [labelled.size, unlabelled.size])
         for _ in range(self.n_refinements):
-            self.classifier_ = clone(ridge).fit(Z_all, np.concatenate([codes, last]), sample_weight=weights)
-            last = predicted()
-        return first, last
+            targets = np.concatenate([codes[labelled], last])
+            self.classifier_ = clone(ridge).fit(Z_all, targets, sample_weight=weights)
+            last = _decide(standardized(), self._shifted_center(log_shares), self.score_scale_)
+        return power, unlabelled, first, log_shares
 
-    def _may_use_raw_scores(self, counts: np.ndarray) -> bool:
-        """Whether leave-one-out accuracy shows that the scores are informative."""
-        selection = getattr(self.features_, "selection_", None)
-        if self.standardize_scores != "auto" or self.class_shares_ is not None or not selection:
+    def _raw_scores_are_likelier(self, codes: np.ndarray) -> bool:
+        """Whether the leave-one-out likelihood of raw scores exceeds that of standardized ones.
+
+        Standardization makes classes equally large. Where they are not, it misclassifies labels that are left out.
+        """
+        if self.standardize_scores != "auto" or self.class_shares_ is not None:
             return False
-        chance = 1 / counts.size
-        return float(selection[0]["accuracy"]) >= chance + BETTER_THAN_CHANCE * (1 - chance)
+        found = self._left_out_scores(codes)
+        if found is None:
+            return False
+        rows, log_odds = found
+        raw = _wide(_narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
+        present, numbers = np.unique(codes[rows], return_inverse=True)
+        likelihood, standardized = (log_likelihoods(s[:, present], numbers).mean() for s in (raw, log_odds))
+        return bool(likelihood > standardized)
 
     def _scale_probabilities(self, mean_of: MeanOf, codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which the mean predicted probability equals the expected accuracy.

@@ -1,6 +1,6 @@
 """Feature extraction methods, with the names used in the paper."""
 
-from ldsu.methods._leave_one_out import choose, leave_one_out
+from ldsu.methods._leave_one_out import choose, leave_one_out, log_likelihoods
 from ldsu.methods.enfs import EnFS
 from ldsu.methods.kda import KDA
 from ldsu.methods.klpp import KLPP
@@ -11,4 +11,16 @@ from ldsu.methods.ldsu import LDSU
 
 METHODS = {method.__name__: method for method in (KDA, KPCA, KSDA, KSELF, KLPP, EnFS, LDSU)}
 
-__all__ = ["KDA", "KLPP", "KPCA", "KSDA", "KSELF", "LDSU", "METHODS", "EnFS", "choose", "leave_one_out"]
+__all__ = [
+    "KDA",
+    "KLPP",
+    "KPCA",
+    "KSDA",
+    "KSELF",
+    "LDSU",
+    "METHODS",
+    "EnFS",
+    "choose",
+    "leave_one_out",
+    "log_likelihoods",
+]
