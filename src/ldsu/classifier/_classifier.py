@@ -65,6 +65,8 @@ MIN_UNLABELLED_PER_CLASS = 5
 MANY_LABELS_PER_CLASS = 20
 # Label counts with a larger ratio than this indicate unequal class sizes.
 UNEQUAL = 3
+# Raw scores are used if standardization changes more decisions than this and makes left-out labels less likely.
+MAX_CHANGED = 0.2
 # Noise of a predicted label, in units of the squared norm of the labelled samples' features; given labels have
 # `noise_`, from 0.001 to 1. Larger sets of unlabelled rows are subsampled to PSEUDO_ROWS.
 PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
@@ -434,7 +436,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     standardize_scores : bool or "auto", default="auto"
         Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
         labels, no class has more than three times the labels of another, and there are at least five unlabelled rows
-        per class; but not if the leave-one-out likelihood of raw scores is larger, which indicates unequal class sizes.
+        per class; but not if it changes more than a fifth of the predictions and makes left-out labels less likely,
+        which indicates unequal class sizes.
     class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
         Shares of the classes among the unlabelled rows. "auto" estimates them if the median class has at least three
         labels and most classes have equally many: unequal counts are taken as drawn like the rows. Otherwise scores are
@@ -775,7 +778,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             return raw
 
         raw = standardized()
-        if power is not None and self._raw_scores_are_likelier(codes):
+        changed = np.mean(_decide(raw) != _decide(raw, self.score_center_, self.score_scale_))
+        if changed > MAX_CHANGED and self._raw_scores_are_likelier(codes):
             power = None
             standardized()
         log_shares = self._log_shares(_mean_over(raw), codes, self._left_out_scores(codes))
