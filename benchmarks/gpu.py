@@ -1,6 +1,7 @@
 """LDSU on a GPU: the exact solver beside two eigendecompositions alone, the sparse one at 60,000 and 1,000,000 samples.
 
-python benchmarks/gpu.py [--parts exact sparse tiled] [--exact-rows 9298] [--sparse-rows 60000] [--tiled-rows 1000000]
+python benchmarks/gpu.py [--parts exact sparse classifier tiled] [--exact-rows 9298] [--sparse-rows 60000]
+    [--tiled-rows 1000000]
 
 Times are those of the whole call, NumPy in and NumPy out, after a call at small size. Without a GPU it says so and
 ends; ``--device torch`` tries the same code on the CPU.
@@ -12,20 +13,22 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from exact import samples
 from rows import RESULTS, Rows, load, seconds
 
-from ldsu import LDSU
+from ldsu import LDSU, LDSUClassifier
 from ldsu._utils.arrays import Arrays, arrays_on
 from ldsu._utils.stages import Stages
 from ldsu.kernels import resolve_kernel
 from ldsu.methods import _base
 from ldsu.solvers import Problem, Settings
 
-PARTS = ("exact", "sparse", "tiled")
+PARTS = ("exact", "sparse", "classifier", "tiled")
+CLASSIFIER_LABELS = (10, 100)
 FLOOR = "two eigendecompositions"
 WARM_UP_ROWS = 500
 
@@ -142,6 +145,19 @@ def sparse(bench: Bench, n: int, new: int) -> None:
     bench.measure(name, n, timed, lambda what: model.timings_ if what == "sparse, fit" else {})
 
 
+def classifier(bench: Bench, n: int) -> None:
+    """`LDSUClassifier` with ten and a hundred labels per class."""
+    small, small_y, _ = images(min(n, WARM_UP_ROWS))
+    features = LDSU(solver="sparse", device=bench.device)
+    warm_up({"fit": lambda: LDSUClassifier(features).fit(small, few(small_y))})
+    X, y, name = images(n)
+    timed: dict[str, Callable[[], object]] = {
+        f"LDSUClassifier, {labels} per class": partial(LDSUClassifier(features).fit, X, few(y, labels))
+        for labels in CLASSIFIER_LABELS
+    }
+    bench.measure(name, n, timed, lambda what: {})
+
+
 def many(bench: Bench, n: int) -> None:
     small, small_y, _ = tiled(min(n, WARM_UP_ROWS))
     warm_up({"fit": lambda: LDSU(solver="sparse", device=bench.device).fit(small, few(small_y))})
@@ -192,6 +208,8 @@ def main() -> None:
         exact(bench, options.exact_rows)
     if "sparse" in options.parts:
         sparse(bench, options.sparse_rows, options.transform_rows)
+    if "classifier" in options.parts:
+        classifier(bench, options.sparse_rows)
     if "tiled" in options.parts:
         many(bench, options.tiled_rows)
     print(f"rows in {bench.rows.write(options.out)}")

@@ -33,7 +33,7 @@ from ldsu.bench.protocol import label_order
 from ldsu.datasets import bag_of_words, load
 from ldsu.kernels import Kernel, median_gamma
 from ldsu.methods._leave_one_out import NOISES, accuracy, choose, leave_one_out, log_likelihoods
-from ldsu.methods.ldsu import CANDIDATES, GAMMA_SCALE, NOISE, STRENGTH
+from ldsu.methods.ldsu import CANDIDATES, GAMMA_SCALE, NOISE, STRENGTH, log_priors
 from ldsu.solvers import Problem, Settings, filtered_labelled_kernel
 
 # Name, preprocessing, rows, kernel, labels per class.
@@ -300,8 +300,8 @@ def selection(half: Half, few: np.ndarray) -> Iterator[tuple[str, float]]:
     for name, values in criteria.items():
         yield name, test[max(values, key=values.__getitem__)]
     if not one_each:
-        trusted = [i for i, (_, strength) in enumerate(CANDIDATES) if strength >= STRENGTH]
-        first = choose(kernels, codes, trusted)[0]
+        priors = log_priors(CANDIDATES, len(np.unique(codes)))
+        first = choose(((number, G, priors[number]) for number, G in kernels), codes)[0]
         yield SHIPPED, test[first.number, first.noise]
 
 

@@ -41,5 +41,5 @@ assert accuracy[10_000] > 0.95
 
 # %%
 # More is not always better: where neighbors are often of another class the graph misleads, and strength must fall.
-# With three labels per class or more ``strength="auto"``, the default, finds out by itself: see the example on the
+# With two labels per class or more ``strength="auto"``, the default, finds out by itself: see the example on the
 # choice.

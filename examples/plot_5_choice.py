@@ -2,7 +2,7 @@
 How strength is chosen
 ======================
 
-With three labels per class or more, ``LDSU()`` tries a few bandwidths and strengths and keeps the one under which the
+With two labels per class or more, ``LDSU()`` tries a few bandwidths and strengths and keeps the one under which the
 labelled rows predict each other best, each left out in turn. ``selection_`` shows what was tried. Here are two data
 sets: one whose neighbors share a class, and one made so that they do not.
 """

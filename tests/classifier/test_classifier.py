@@ -86,7 +86,7 @@ def test_classifier_is_its_steps_and_standardization(digits):
     Z /= np.sqrt(np.mean(np.sum(Z**2, axis=1)))
     raw = RidgeClassifier(alpha=0.5).fit(Z[y >= 0], y[y >= 0]).decision_function(Z)
     center = raw[y < 0].mean(axis=0)
-    expected = (raw - center) / np.sqrt(np.mean(np.abs(raw[y < 0] - center), axis=0))
+    expected = (raw - center) / np.mean(np.abs(raw[y < 0] - center), axis=0)
     np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-8)
     np.testing.assert_array_equal(model.predict(X), expected.argmax(axis=1))
 
@@ -121,6 +121,18 @@ def test_auto_standardizes_where_labels_are_few():
         model = LDSUClassifier(classifier=RidgeClassifier()).fit(X, labels)  # no evidence that classes are unequal
         assert np.any(model.score_scale_ != 1) == expected, name
     assert LDSUClassifier(standardize_scores=True).fit(X, binary).score_center_.item() != 0
+
+
+def test_standardization_changes_gradually_from_three_to_ten_labels():
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:600], y[:600]
+    deviations = {}
+    for labels in (2, 3, 5, 7, 10, 15):
+        ridge = LDSUClassifier(LDSU(strength=100.0), RidgeClassifier()).fit(X, few_labels(y, labels))
+        raw = ridge.classifier_.decision_function(ridge.scaler_.transform(ridge.features_.transform(X)))
+        deviation = np.abs(raw - ridge.score_center_).mean(axis=0)
+        deviations[labels] = float(np.median(np.log(ridge.score_scale_) / np.log(deviation)))
+    assert deviations == pytest.approx({2: 1, 3: 1, 5: 6 / 7, 7: 5 / 7, 10: 0.5, 15: 0.5}, abs=0.03)
 
 
 def test_unequal_classes_are_decided_well_from_ten_labels():

@@ -164,9 +164,9 @@ def test_pooling_helps_where_single_columns_decide():
     assert np.mean(accuracy[True]) > np.mean(accuracy[False]) + 0.05
 
 
-def test_images_are_left_to_the_graph():
+def test_images_are_left_to_the_graph_also_with_many_labels():
     X, y = load_digits(return_X_y=True)
-    for per_class in (1, 5):
+    for per_class in (1, 5, 60):
         few = few_labels(y, per_class)
         with_, without = (LDSUClassifier(supervised=supervised).fit(X, few) for supervised in (True, False))
         assert with_.supervised_ is None

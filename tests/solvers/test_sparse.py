@@ -53,6 +53,17 @@ def test_more_neighbors_than_the_limit_are_left_to_the_exact_solver():
     assert few.feature_map_.n_conditioning == 19
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("solver", ["exact", "sparse"])
+def test_fit_transform_gives_the_features_of_transform(solver, dtype):
+    X, y, _ = samples()
+    few = few_labels(y, 3)
+    model = LDSU(solver=solver)
+    Z = model.fit_transform(X.astype(dtype), few)
+    assert Z.dtype == dtype
+    np.testing.assert_allclose(Z, model.transform(X.astype(dtype)), rtol=1e-5, atol=1e-6 * np.abs(Z).max())
+
+
 @pytest.mark.parametrize("n_landmarks", [0, 1, 10, 60, 80])
 @pytest.mark.parametrize("per_class", [0, 1, 4])
 def test_conditioned_on_everything_it_is_the_exact_solver_whatever_the_landmarks(n_landmarks, per_class):

@@ -35,7 +35,7 @@ from ldsu._utils.arrays import ignoring_warnings
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu._utils.protocols import MatrixLike
-from ldsu.classifier._shares import SHARES_TOLERANCE, designed, estimate_shares, resolve_shares
+from ldsu.classifier._shares import MIN_LABELS_FOR_SHARES, SHARES_TOLERANCE, designed, estimate_shares, resolve_shares
 from ldsu.classifier._supervised import (
     GAMMA_ROWS,
     MIN_WEIGHT,
@@ -56,7 +56,7 @@ from ldsu.classifier._supervised import (
 from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU, log_likelihoods
-from ldsu.methods.ldsu import MIN_LABELS_TO_CHOOSE, NOISE
+from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
 from ldsu.solvers import Problem
 
 # Minimum number of unlabelled points per class to estimate the mean and deviation of its scores.
@@ -76,8 +76,10 @@ MAX_CERTAINTY = 0.999
 # Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong, beside the
 # leave-one-out accuracy, and alone.
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
-# Factors that convert standardized and raw scores to log-odds against all other classes.
-STANDARDIZED_ODDS, RAW_ODDS = {1.0: 0.5, 0.5: 2.0}, 4.0
+# Labels per class up to which scores are divided by their deviation, and from which on by its square root.
+FULL_LABELS, ROOT_LABELS = 3, 10
+# Factor that converts raw scores to log-odds against all other classes; see `_standardized_odds` for the others.
+RAW_ODDS = 4.0
 # Rounds to reach given class shares, and the largest step of a round.
 SHARES_ROUNDS, MAX_STEP = 100, 3.0
 # Shares and the factor of the scores depend on each other: they are found in turn.
@@ -331,6 +333,11 @@ def _deviations(scores: np.ndarray, center: np.ndarray) -> np.ndarray:
     return np.abs(scores - center)
 
 
+def _standardized_odds(power: float) -> float:
+    """Factor that converts scores, divided by a power of their deviation, to log-odds against all other classes."""
+    return 0.5 * 16.0 ** (1 - power)
+
+
 def _decide(scores: np.ndarray, center: Any = 0.0, scale: Any = 1.0) -> np.ndarray:
     """Codes of the classes with the largest standardized scores."""
     scores = (scores - center) / scale
@@ -414,15 +421,16 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     1. A ridge classifier is fitted to the labelled rows. ``LDSU(strength="auto")`` also chooses its ridge.
     2. Scores are standardized. With few labels the scale of a class's scores depends on the density around its labels,
        so scores rank rows well within a class but are not comparable between classes. Each class's score is centered at
-       its mean over the unlabelled training rows and divided by its mean deviation (by the square root of it with three
-       or more labels per class). The ranking within a class does not change. This favors classes of similar size, which
-       helps considerably with one to three labels per class and little with twenty: see `standardize_scores`.
+       its mean over the unlabelled training rows and divided by its mean deviation (by a power of it that falls from 1
+       with three labels per class to 0.5 with ten). The ranking within a class does not change. This favors classes of
+       similar size, which helps considerably with one to three labels per class and little with twenty: see
+       `standardize_scores`.
     3. Refinement (self-training): unlabelled rows get their predicted label with a small weight, and the ridge
        classifier is fitted again to all rows.
     4. Pooling: log-odds of the features are added to those of two classifiers of the labelled rows alone, a random
-       forest and a Laplacian kernel. Weights maximize the leave-one-out likelihood of the labels under a prior that
-       trusts the features where nearest neighbors are near, as of images, and the other two elsewhere, as in tables.
-       Classifiers without weight are dropped: see `supervised`.
+       forest and a Laplacian kernel. Weights maximize the leave-one-out likelihood of the labels under a prior
+       that trusts the features where nearest neighbors are near, as of images, and the other two elsewhere, as in
+       tables. Classifiers without weight are dropped: see `supervised`.
     5. Class shares are estimated from the predictions for unlabelled rows and the leave-one-out predictions for
        labelled ones, and scores are shifted accordingly: see `class_shares`.
 
@@ -458,8 +466,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     supervised_ : Supervised or None
         The classifiers of the labelled rows; None if they have no weight.
     selection_ : list of dict or None
-        What was pooled: "classifier" ("graph" for the features, "forest", "laplacian"), its "weight", the weight's
-        "prior" and the leave-one-out "accuracy", None if it was not evaluated. None if nothing was compared.
+        What was pooled: "classifier" ("graph" for the features, "forest", "laplacian"),
+        its "weight", the weight's "prior" and the leave-one-out "accuracy", None if it was not evaluated. None if
+        nothing was compared.
     score_center_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
         Center and scale of the scores of the features, ``(raw - score_center_) / score_scale_``.
     class_shares_ : ndarray of shape (c,) or None
@@ -516,9 +525,13 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         validate_data(self, X, skip_check_array=True)
         codes = self._encode(y, _num_samples(X))
         reused = {} if problem is None else {"problem": problem}
-        self.features_ = clone(LDSU() if self.features is None else self.features).fit(X, y, **reused)
+        self.features_ = clone(LDSU() if self.features is None else self.features)
+        if isinstance(self.features_, LDSU):
+            features = self.features_.fit_transform(X, y, **reused)
+        else:
+            features = self.features_.fit(X, y, **reused).transform(X)
         self.scaler_ = BlockScaler()
-        Z = self.scaler_.fit_transform(_plain(self.features_.transform(X)))
+        Z = self.scaler_.fit_transform(_plain(features))
         self._lengths = np.sort(row_lengths(Z))
         return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None)
 
@@ -594,17 +607,29 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pool the scores with those of classifiers of the labelled rows, if evidence or prior give these weight.
 
+        If the prior does not, as for images, nothing is pooled unless the leave-one-out accuracy of the Laplacian
+        kernel, which is cheap, exceeds that of the features by more than a standard error, and nothing if the latter is
+        that of a part of the rows.
+
         Sets `supervised_` and `selection_`; returns the leave-one-out log-odds of the pool.
         """
-        prior, deviation = weight_prior(local_structure(sample_rows(X)))
-        if left_out is None and prior[1:].max() < MIN_WEIGHT:
-            return None
-        labelled = np.flatnonzero(codes >= 0)
         some = sample_rows(X)
+        prior, deviation = weight_prior(local_structure(some))
+        unlikely = prior[1:].max() < MIN_WEIGHT
+        if unlikely and (left_out is None or codes.size > ROWS_TO_CHOOSE):  # left-out scores know a part of the graph
+            return left_out
+        labelled = np.flatnonzero(codes >= 0)
         scaling = Scaling.of(some)
         samples = scaling(X[labelled])
-        forest, out_of_bag = fit_forest(samples, codes[labelled])
         laplacian, left_out_scores = fit_laplacian(samples, codes[labelled], scaling(some[:GAMMA_ROWS]))
+        if unlikely and left_out is not None:
+            right = [
+                scores.argmax(axis=1) == codes[left_out[0]]
+                for scores in (left_out[1], left_out_scores(np.searchsorted(labelled, left_out[0])))
+            ]
+            if right[1].mean() <= right[0].mean() + right[0].std() / np.sqrt(right[0].size):
+                return left_out
+        forest, out_of_bag = fit_forest(samples, codes[labelled])
         weights, pooled = prior, None
         accuracies: list[float | None] = [None] * len(prior)
         if left_out is not None:
@@ -633,7 +658,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Zeros if shares are given, cannot be estimated, or labels were drawn like the rows.
         """
         counts = class_counts(codes)
-        if left_out is None or self.class_shares_ is not None or (codes >= 0).all() or not designed(counts):
+        known = self.class_shares_ is not None or (codes >= 0).all() or not designed(counts)
+        if left_out is None or known or np.median(counts) < MIN_LABELS_FOR_SHARES:
             return np.zeros(counts.size)
         mean = mean_of(self._by_scores(_class_probabilities, self._odds))
         shares = estimate_shares(softmax(left_out[1], axis=1), codes[left_out[0]], mean)
@@ -694,7 +720,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: MatrixLike) -> NDArray[np.floating]:
         """Predict class probabilities: the softmax of the scores, calibrated to `expected_accuracy_` on average.
 
-        Rows far from all training rows get equal probabilities. With one or two labels per class leave-one-out accuracy
+        Rows far from all training rows get equal probabilities. With one label per class leave-one-out accuracy
         is not available, and probabilities are overconfident if the graph is misleading. Only with
         ``classifier=None``.
 
@@ -800,7 +826,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         if self.standardize_scores != "auto" or self.class_shares_ is not None:
             return False
         found = self._left_out_scores(codes)
-        if found is None:
+        if found is None or np.median(class_counts(codes)) < MIN_LABELS_FOR_SHARES:
             return False
         rows, log_odds = found
         raw = _wide(_narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
@@ -881,8 +907,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _power(self, counts: np.ndarray, n_unlabelled: int) -> float | None:
         """Power of the mean deviation by which scores are divided, from the label counts; None for raw scores.
 
-        Power 1 makes all classes equally large; power 0 leaves class sizes to the density around the labels. With one
-        or two labels per class that density is not informative; with more labels the power is 0.5.
+        Power 1 makes all classes equally large; power 0 leaves class sizes to the density around the labels, which is
+        not informative with few labels. The power falls from 1 to 0.5 as labels increase.
         """
         if self.standardize_scores == "auto":
             similar = self.class_shares_ is not None or counts.max() <= UNEQUAL * counts.min()
@@ -892,14 +918,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             standardize = self.standardize_scores and n_unlabelled > 0
         if not standardize:
             return None
-        return 1.0 if np.median(counts) < MIN_LABELS_TO_CHOOSE else 0.5
+        return float(np.interp(np.median(counts), (FULL_LABELS, ROOT_LABELS), (1.0, 0.5)))
 
     def _standardization(self, raw: np.ndarray, power: float | None) -> tuple[np.ndarray, np.ndarray]:
         """Center and scale from the raw scores of unlabelled rows."""
         return self._center_and_scale(_mean_over(raw), power)
 
     def _center_and_scale(self, mean_of: MeanOf, power: float | None) -> tuple[np.ndarray, np.ndarray]:
-        self._odds = RAW_ODDS if power is None else STANDARDIZED_ODDS[power]
+        self._odds = RAW_ODDS if power is None else _standardized_odds(power)
         width = 1 if self.classes_.size == 2 else self.classes_.size
         center, scale = (np.zeros(width), np.ones(width)) if power is None else _center_and_scale(mean_of, power)
         if self.class_shares_ is not None:

@@ -19,6 +19,8 @@ PRIOR_COUNT, COVARIANCE_COUNT = 1.0, 2.0
 # from those that were each fitted without one.
 MODEL_VARIANCE = 0.2
 MIN_VARIANCE = 1e-6
+# With fewer labels in the median class they do not tell whether classes are equally large.
+MIN_LABELS_FOR_SHARES = 3
 # Largest ratio of estimated shares, as a logarithm.
 MAX_LOG_RATIO = 8.0
 

@@ -246,7 +246,7 @@ def smoothed_log(probabilities: np.ndarray) -> np.ndarray:
 def fit_forest(X: Any, codes: np.ndarray) -> tuple[Forest, np.ndarray]:
     """Fit a random forest to labelled rows; also return its out-of-bag probabilities (m, c)."""
     drawn = min(codes.size, MAX_SAMPLES)
-    model = RandomForestClassifier(N_TREES, max_samples=drawn, random_state=0)
+    model = RandomForestClassifier(N_TREES, max_samples=drawn, n_jobs=-1, random_state=0)
     with ignoring_warnings("The number of unique classes is greater than 50%"):
         model.fit(X, codes)
     forest = Forest.from_sklearn(model)
@@ -276,7 +276,7 @@ def fit_laplacian(X: Any, codes: np.ndarray, some: Any) -> tuple[LaplacianRidge,
     gamma = GAMMA_SCALE / median
     G = np.exp(-gamma * _l1_distances(points, points))
     if class_counts(codes_chosen).max() > 1:
-        best = choose([(0, G)], codes_chosen, ())[0]
+        best = choose([(0, G, 0.0)], codes_chosen)[0]
         noise, left_out = best.noise, best.scores
     else:
         noise = RIDGE

@@ -246,10 +246,10 @@ def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> 
     for note in summary["notes"]:
         reporter.info(note)
     smallest = counts[-1]
-    if smallest[1] < 3:
+    if smallest[1] < 2:
         reporter.warn(
-            f"Class {smallest[0]!r} has {smallest[1]} label(s). Settings are chosen by leave-one-out if most classes "
-            "have three labels or more; with fewer, defaults are used and probabilities can be overconfident."
+            f"Class {smallest[0]!r} has {smallest[1]} label. Settings are chosen by leave-one-out if most classes "
+            "have two labels or more; with fewer, defaults are used and probabilities can be overconfident."
         )
     reporter.info(
         f"method    LDSU, {summary['kernel']} kernel, {summary['solver']} solver; "

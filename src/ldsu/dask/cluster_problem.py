@@ -160,6 +160,9 @@ class ClusterProblem(Problem):
             cluster=self.cluster,
         )
 
+    def nearest_of_rows(self, samples: Shards, neighbors: list[Any], settings: Settings) -> None:
+        """Nothing: features of training rows are computed in the blocks of X, as those of new rows."""
+
     def graphs(self, samples: Shards, neighbors: list[Any], weights: list[Any]) -> Callable[[], tuple[np.ndarray, ...]]:
         """A function that brings rows, neighbors and cliques to the client, if they are kept."""
         if not self.keep_graphs:

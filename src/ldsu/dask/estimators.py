@@ -122,6 +122,10 @@ class LDSU(ldsu.LDSU):
         self.gamma_, self.replicated_, self.timings_ = kernel.gamma, problem.replicated, stages.seconds
         return self
 
+    def fit_transform(self, X: Any, y: Any = None) -> Any:  # type: ignore[override]
+        """Learn the features, and compute those of the training samples: see `fit` and `transform`."""
+        return self.fit(X, y).transform(X)
+
     def transform(self, X: Any) -> Any:
         """Compute the features of new samples.
 

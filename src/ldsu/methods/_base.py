@@ -119,7 +119,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         -------
         self : object
         """
-        return self._fit(X, y)
+        self._fit(X, y)
+        return self
 
     def transform(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute the features of new samples.
@@ -138,7 +139,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_magnitude(samples, also_small=False)
         return self.feature_map_(dense(samples) if self.kernel == "precomputed" else samples)
 
-    def _fit(self, X: Any, y: Any, **reused: Any) -> Self:
+    def _fit(self, X: Any, y: Any, **reused: Any) -> Callable[[], np.ndarray] | None:
+        """Fit, and return what `_learn` returns."""
         X, codes = self._validate(X, y)
         n, needed = X.shape[0], self._needed_memory(X, codes)
         fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
@@ -152,7 +154,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         with stages("bandwidth"):
             kernel = self._resolve_kernel(problem, self.gamma_scale)
         kernel = self._choose(problem, codes, kernel)
-        self._learn(problem, codes, kernel)
+        training = self._learn(problem, codes, kernel)
         if self.coef_ is not None and not np.all(np.isfinite(self.coef_)):
             raise ValueError(
                 f"{type(self).__name__} has infinite coefficients with {self.get_params()}. "
@@ -160,7 +162,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         self.gamma_ = kernel.gamma
         self.timings_ = stages.seconds
-        return self
+        return training
 
     def _problem(self, X: Any, stages: Stages) -> Problem:
         return Problem.once_for(X, stages=stages)
@@ -197,7 +199,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X = dense(X)
         return X, codes
 
-    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> None:
+    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], np.ndarray] | None:
+        """Set the fitted attributes; return a function for the features of the training samples if there is one."""
         X, stages = problem.X, problem.stages
         support = kernel.support(X, np.flatnonzero(codes >= 0) if self.labelled_only else None)
         if self.labelled_only:
@@ -215,6 +218,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.feature_map_: Callable[[Any], np.ndarray] = KernelExpansion(
             kernel, support, self.coef_, getattr(self, "offset_", 0.0)
         )
+        return None
 
     def _solve(self, K: np.ndarray, X: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Compute eigenvalues (r,) and coefficients (n, r) from K (n, n), which may be overwritten."""

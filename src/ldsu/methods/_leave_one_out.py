@@ -6,7 +6,7 @@ evaluated with m x m matrices, m the number of labelled samples.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +16,6 @@ NOISES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Weight of the evidence in the criterion.
 EVIDENCE = 0.5
-# Standard errors by which another kernel must beat the best trusted kernel.
-MIN_STANDARD_ERRORS = 1.0
 
 
 def leave_one_out(G: np.ndarray, codes: np.ndarray, noises: Iterable[float]) -> Iterator[tuple[np.ndarray, float]]:
@@ -92,44 +90,34 @@ class Candidate(NamedTuple):
     log_likelihoods: np.ndarray
     evidence: float
     accuracy: float
+    log_prior: float
 
     @property
     def criterion(self) -> float:
-        """Mean leave-one-out log-likelihood plus weighted evidence, which has less variance."""
-        return float(self.log_likelihoods.mean()) + EVIDENCE * self.evidence
+        """Mean over labels of log-likelihood plus weighted evidence, which has less variance, and of the log-prior."""
+        likelihood = float(self.log_likelihoods.mean()) + EVIDENCE * self.evidence
+        return likelihood + self.log_prior / self.log_likelihoods.size
 
 
-def choose(kernels: Iterable[tuple[int, np.ndarray]], codes: np.ndarray, trusted: Container[int]) -> list[Candidate]:
-    """Rank kernels and ridges by leave-one-out performance, best first.
+def choose(kernels: Iterable[tuple[int, np.ndarray, float]], codes: np.ndarray) -> list[Candidate]:
+    """Rank kernels and ridges by leave-one-out performance and prior, best first.
 
-    With few labels the criterion is noisy: a kernel that is not trusted is first only if it beats the best trusted
-    kernel by more than the standard error of the difference.
+    The criterion of few labels is noisy: the prior decides between kernels unless the labels differ by more.
 
     Parameters
     ----------
-    kernels : iterable of (int, ndarray of shape (m, m))
-        A number, and the kernel matrix of the labelled samples. Ties are won by the first.
+    kernels : iterable of (int, ndarray of shape (m, m), float)
+        A number, the kernel matrix of the labelled samples, and the logarithm of the prior. Ties are won by the first.
     codes : ndarray of shape (m,)
-    trusted : container of int
-        Numbers of the preferred kernels.
 
     Returns
     -------
     candidates : list of Candidate
     """
-    candidates = []
-    for number, G in kernels:
-        for noise, (scores, evidence) in zip(NOISES, leave_one_out(G, codes, NOISES), strict=True):
-            if np.isfinite(scores).all():
-                candidates.append(
-                    Candidate(number, noise, scores, log_likelihoods(scores, codes), evidence, accuracy(scores, codes))
-                )
-    candidates.sort(key=lambda candidate: -candidate.criterion)
-    best = next((candidate for candidate in candidates if candidate.number in trusted), candidates[0])
-    differences = candidates[0].log_likelihoods - best.log_likelihoods
-    if candidates[0].criterion - best.criterion <= MIN_STANDARD_ERRORS * differences.std(ddof=1) / np.sqrt(
-        differences.size
-    ):
-        candidates.remove(best)
-        candidates.insert(0, best)
-    return candidates
+    candidates = [
+        Candidate(number, noise, scores, log_likelihoods(scores, codes), evidence, accuracy(scores, codes), log_prior)
+        for number, G, log_prior in kernels
+        for noise, (scores, evidence) in zip(NOISES, leave_one_out(G, codes, NOISES), strict=True)
+        if np.isfinite(scores).all()
+    ]
+    return sorted(candidates, key=lambda candidate: -candidate.criterion)

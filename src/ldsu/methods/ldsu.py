@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
-from ldsu._utils.arrays import CPU, arrays_on
+from ldsu._utils.arrays import arrays_on
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
 from ldsu._utils.stages import Stages
@@ -31,8 +32,11 @@ TRUNCATE_FRACTION = 0.5
 GAMMA_SCALE, STRENGTH, NOISE = 2.0, 100.0, 0.01
 CANDIDATES = ((GAMMA_SCALE, STRENGTH), (2.0, 1000.0), (2.0, 0.0), (0.5, 100.0), (0.5, 10.0), (0.5, 0.0))
 CANDIDATE_STRENGTHS = (STRENGTH, 1000.0, 10.0, 0.0)
-# With fewer labels in the median class, leave-one-out evaluation is too noisy.
-MIN_LABELS_TO_CHOOSE = 3
+# Logarithms of the prior of candidates with at least the default strength, and with less, relative to the first and in
+# units of the logarithm of the number of classes, which a label is worth.
+LOG_PRIOR_STRONG, LOG_PRIOR_WEAK = -1.5, -3.0
+# With fewer labels in the median class nothing can be left out.
+MIN_LABELS_TO_CHOOSE = 2
 # Maximum number of rows, and of labelled rows among them, used for the choice.
 ROWS_TO_CHOOSE, LABELLED_TO_CHOOSE = 2000, 500
 # Above this many samples the sparse solver is faster: docs/decisions.md.
@@ -61,7 +65,7 @@ class LDSU(Settings, KernelFeatures):
         represent the filtered kernel at the anchors, without loss for a classifier trained on labelled points.
     strength : float or "auto", default="auto"
         Weight of the graphs relative to the kernel in the smooth filters; 0 ignores the graphs. "auto" is 100, or, with
-        ``filter="tikhonov"``, ``scaling="relative"`` and at least three labels in the median class, chosen from 0, 10,
+        ``filter="tikhonov"``, ``scaling="relative"`` and at least two labels in the median class, chosen from 0, 10,
         100 and 1,000 by leave-one-out evaluation of the labelled samples (in closed form, on at most 2,000 rows). This
         reduces the weight of the graph if neighbors are often of another class.
     lam : float, default=1.0
@@ -179,8 +183,6 @@ class LDSU(Settings, KernelFeatures):
     store_graphs: bool = False
     gamma_scale: Positive | Literal["auto"] = "auto"  # type: ignore[assignment]
 
-    @atomic
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, *, problem: Problem | None = None) -> Self:
         """Learn the features.
 
@@ -197,9 +199,32 @@ class LDSU(Settings, KernelFeatures):
         -------
         self : object
         """
+        return self._fit_keeping([], X, y, problem)
+
+    def fit_transform(self, X: Any, y: Any = None, *, problem: Problem | None = None) -> NDArray[np.floating]:
+        """Learn the features, and compute those of the training samples: with the sparse solver, without a new search.
+
+        Parameters
+        ----------
+        X, y, problem
+            As in `fit`.
+
+        Returns
+        -------
+        features : ndarray of shape (n, r)
+        """
+        kept: list[Callable[[], np.ndarray] | None] = []
+        self._fit_keeping(kept, X, y, problem)
+        return self.transform(X) if kept[0] is None else kept[0]()
+
+    @atomic
+    @_fit_context(prefer_skip_nested_validation=True)
+    def _fit_keeping(self, kept: list[Any], X: Any, y: Any, problem: Problem | None) -> Self:
+        """Fit, and keep a function for the features of the training samples."""
         if reason := graph_weight_error(self.lam, self.strength):
             raise ValueError(reason)
-        return self._fit(X, y, problem=problem)
+        kept.append(self._fit(X, y, problem=problem))
+        return self
 
     def _resolve_kernel(self, problem: Problem, gamma_scale: float | str) -> Kernel:
         return super()._resolve_kernel(problem, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
@@ -232,9 +257,9 @@ class LDSU(Settings, KernelFeatures):
                 filtered_labelled_kernel(some, rescaled(scale), settings, strength * settings.lam, labelled)
                 for scale, strength in candidates
             )
-            trusted = [i for i, (_, strength) in enumerate(candidates) if strength >= STRENGTH]
             present, numbers = np.unique(codes[rows][labelled], return_inverse=True)
-            order = choose(enumerate(kernels), numbers, trusted)
+            priors = log_priors(candidates, present.size)
+            order = choose(zip(range(len(candidates)), kernels, priors, strict=True), numbers)
             self.noise_ = order[0].noise
             if present.size == class_counts(codes).size:
                 self._left_out = rows[labelled], order[0].scores
@@ -278,12 +303,12 @@ class LDSU(Settings, KernelFeatures):
 
     def _rows_problem(self, problem: Problem, rows: np.ndarray, kernel: Kernel) -> Problem:
         """The problem of some rows: the same one for all rows, whose stages the fit then finds."""
-        if rows.size == problem.n and problem.arrays is CPU:
+        if rows.size == problem.n:
             return problem
         X = problem.X[np.ix_(rows, rows)] if kernel.name == "precomputed" else problem.X[rows]
-        return Problem.once_for(X, keep=1)
+        return Problem.once_for(X, arrays=problem.arrays, keep=1)
 
-    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> None:
+    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], np.ndarray] | None:
         self._clip_parameter(self.clique_size, problem.n, "clique_size")
         settings = self._settings(problem.n, self.strength_)
         self.solver_ = self._choose_solver(problem.X, settings)
@@ -300,6 +325,7 @@ class LDSU(Settings, KernelFeatures):
             self.class_laplacian_ = class_laplacian(codes)
             self.clique_laplacian_ = solution.clique_laplacian()
             self.neighbors_ = solution.neighbors
+        return solution.training
 
     def _memory(self, X: Any, codes: np.ndarray) -> int:
         n = X.shape[0]
@@ -341,6 +367,12 @@ class LDSU(Settings, KernelFeatures):
                 "n_conditioning": min(self.n_conditioning, n - 1),
             }
         )
+
+
+def log_priors(candidates: Sequence[tuple[float, float]], n_classes: int) -> list[float]:
+    """Logarithms of the prior of candidates (gamma_scale, strength), the first of which is the default."""
+    others = (LOG_PRIOR_STRONG if strength >= STRENGTH else LOG_PRIOR_WEAK for _, strength in candidates[1:])
+    return [0.0, *(float(np.log(n_classes)) * other for other in others)]
 
 
 def graph_weight_error(lam: float, strength: float | str) -> str | None:

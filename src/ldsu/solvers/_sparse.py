@@ -177,6 +177,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         system, P = problem.joint_system(samples, neighbors, weights, landmarks, codes, joint)
     collect = problem.graphs(samples, neighbors, weights)
     members = cliques(neighbors[:, : k - 1], arrays) if truncate else None
+    nearest = problem.nearest_of_rows(samples, neighbors, settings)
     del neighbors, weights, make_cliques  # on a cluster, memory for the solve
     with stages("solve"):
         if truncate:
@@ -211,6 +212,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         theta=theta * unit**2,
         iterations=iterations,
         residual=residual,
+        training=nearest and (lambda: np.asarray(feature_map(problem.X, nearest()))),  # type: ignore[call-arg]
     )
 
 
@@ -371,6 +373,16 @@ class SparseStages(StageCache):
             n_conditioning=settings.n_conditioning,
             device=settings.device,
         )
+
+    def nearest_of_rows(self, samples: Any, neighbors: Any, settings: Settings) -> Callable[[], Any] | None:
+        """A function for the samples near each row of X, the row itself first, that a search of X would find."""
+
+        def nearest() -> Any:
+            places = self.arrays.put(samples.place)
+            near = neighbors[places, : settings.n_conditioning]
+            return self.arrays.xp.concatenate([places[:, None], near], axis=1)
+
+        return nearest
 
     def graphs(self, samples: Any, neighbors: Any, weights: Any) -> Callable[[], tuple[np.ndarray, ...]]:
         """A function for the rows, the neighbors and the cliques' Laplacians of the sorted samples."""
@@ -609,8 +621,11 @@ class LocalExpansion:
     n_conditioning: int
     device: str
 
-    def __call__(self, X: Any) -> np.ndarray:
-        """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks."""
+    def __call__(self, X: Any, near: Any = None) -> np.ndarray:
+        """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks.
+
+        `near` are the nearest training samples of each row (len(X), N), on the device; None to search for them.
+        """
         arrays = arrays_on(self.device)
         n, r = X.shape[0], self.local.shape[1]
         n_near = min(self.n_conditioning + 1, self.points.shape[0])  # one more than in training
@@ -627,11 +642,12 @@ class LocalExpansion:
         features = np.empty((n, r), dtype=X.dtype)
         on_device = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
         for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
-            features[rows] = self._batch(dense(X[rows]), n_near, row_bytes, *on_device, arrays=arrays)
+            known = None if near is None else near[rows]
+            features[rows] = self._batch(dense(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays)
         return features
 
     def _batch(
-        self, X: np.ndarray, n_near: int, row_bytes: int, points: Any, P: Any, local: Any, *, arrays: Arrays
+        self, X: np.ndarray, near: Any, n_near: int, row_bytes: int, points: Any, P: Any, local: Any, *, arrays: Arrays
     ) -> np.ndarray:
         # Single precision suffices for training; here a row's features would depend on other rows of its batch.
         dtype = np.result_type(X, self.points).name
@@ -639,7 +655,8 @@ class LocalExpansion:
         new, C = arrays.put(samples), arrays.put(self.global_coefficients, dtype)
         landmarks = Landmarks(self.landmarks, self.transform, self.gamma)
         P_new, _ = landmarks.features(new, arrays)
-        near = self.index.query(samples.astype(self.points.dtype, copy=False), n_near, points, arrays)
+        if near is None:
+            near = self.index.query(samples.astype(self.points.dtype, copy=False), n_near, points, arrays)
         features = arrays.zeros((samples.shape[0], local.shape[1]), dtype)
 
         def fill(block: slice) -> None:

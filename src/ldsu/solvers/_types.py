@@ -61,6 +61,8 @@ class Solution:
         The ridge in the units of the data.
     iterations, residual : int, float
         Of an iterative solve: steps of the slowest right-hand side, and the largest relative residual.
+    training : callable or None
+        Gives the features of the training rows (n, r), if these are at hand.
     """
 
     feature_map: Callable[[Any], np.ndarray]
@@ -71,6 +73,7 @@ class Solution:
     theta: float
     iterations: int = 1
     residual: float = 0.0
+    training: Callable[[], np.ndarray] | None = None
 
     def clique_laplacian(self) -> scipy.sparse.csr_array:
         """L."""
