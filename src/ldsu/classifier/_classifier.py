@@ -65,7 +65,7 @@ MIN_UNLABELLED_PER_CLASS = 5
 MANY_LABELS_PER_CLASS = 20
 # Label counts with a larger ratio than this indicate unequal class sizes.
 UNEQUAL = 3
-# Raw scores are used if standardization changes more decisions than this and makes left-out labels less likely.
+# Raw scores are used if standardization changes more decisions than this and makes left-out labels clearly less likely.
 MAX_CHANGED = 0.2
 # Noise of a predicted label, in units of the squared norm of the labelled samples' features; given labels have
 # `noise_`, from 0.001 to 1. Larger sets of unlabelled rows are subsampled to PSEUDO_ROWS.
@@ -819,7 +819,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return power, unlabelled, first, log_shares
 
     def _raw_scores_are_likelier(self, codes: np.ndarray) -> bool:
-        """Whether the leave-one-out likelihood of raw scores exceeds that of standardized ones.
+        """Whether raw scores make left-out labels likelier than standardized ones, by more than a label is worth.
 
         Standardization makes classes equally large. Where they are not, it misclassifies labels that are left out.
         """
@@ -831,8 +831,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         rows, log_odds = found
         raw = _wide(_narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
         present, numbers = np.unique(codes[rows], return_inverse=True)
-        likelihood, standardized = (log_likelihoods(s[:, present], numbers).mean() for s in (raw, log_odds))
-        return bool(likelihood > standardized)
+        likelihood, standardized = (log_likelihoods(s[:, present], numbers).sum() for s in (raw, log_odds))
+        return bool(likelihood > standardized + np.log(present.size))
 
     def _scale_probabilities(self, mean_of: MeanOf, codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which the mean predicted probability equals the expected accuracy.
