@@ -10,6 +10,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from conftest import few_labels
 from ldsu import KPCA, LDSU, METHODS, BlockScaler, LabelledOnly, LDSUClassifier, mean_average_precision
+from ldsu.classifier import _classifier
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,16 @@ def test_standardization_changes_gradually_from_three_to_ten_labels():
         deviation = np.abs(raw - ridge.score_center_).mean(axis=0)
         deviations[labels] = float(np.median(np.log(ridge.score_scale_) / np.log(deviation)))
     assert deviations == pytest.approx({2: 1, 3: 1, 5: 6 / 7, 7: 5 / 7, 10: 0.5, 15: 0.5}, abs=0.03)
+
+
+def test_raw_scores_must_win_by_more_than_a_label_is_worth(monkeypatch):
+    X, y = load_digits(return_X_y=True)
+    X, few = X[:400], few_labels(y[:400], 3)
+    monkeypatch.setattr(_classifier, "MAX_CHANGED", -1.0)  # ask always
+    for gain, raw in ((0.9, False), (1.1, True)):
+        likelihoods = iter([np.full(30, gain * np.log(10) / 30), np.zeros(30)])
+        monkeypatch.setattr(_classifier, "log_likelihoods", lambda scores, codes, found=likelihoods: next(found))
+        assert np.all(LDSUClassifier().fit(X, few).score_scale_ == 1) == raw
 
 
 def test_unequal_classes_are_decided_well_from_ten_labels():

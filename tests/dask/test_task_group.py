@@ -83,6 +83,20 @@ def test_a_worker_killed_while_members_exchange_messages_changes_nothing(cluster
     assert len(list(tmp_path.iterdir())) > 3  # members started again
 
 
+def test_a_member_that_runs_apart_from_its_mailbox_does_not_keep_the_others_waiting(cluster, monkeypatch, tmp_path):
+    workers, submit = list(cluster.workers()), cluster.client.submit
+
+    def apart(function, *arguments, key, **options):
+        for ending, worker in (("-0-1-mailbox", workers[0]), ("-0-1", workers[1])):
+            if key.endswith(ending):
+                options.update(workers=[worker], allow_other_workers=False)
+        return submit(function, *arguments, key=key, **options)
+
+    monkeypatch.setattr(cluster.client, "submit", apart)
+    futures = run_group(cluster, "sums", many_sums, numbers(cluster, 3), [(3, str(tmp_path))] * 3)
+    assert cluster.collect(futures) == [1.0, 1.0, 1.0]
+
+
 def test_a_result_lost_afterwards_is_computed_again(cluster, processes, tmp_path):
     futures = run_group(cluster, "sums", many_sums, numbers(cluster, 3), [(3, str(tmp_path))] * 3)
     assert len(list(tmp_path.iterdir())) == 3

@@ -250,6 +250,8 @@ class MemberTask:
     def joined(self) -> Iterator[Peers]:
         """The peers, once all members have started."""
         mailbox = Mailbox.in_this_process.get(self.group.mailbox_key(self.run, self.member))
+        if mailbox is None:
+            self._close_mailbox()
         if mailbox is None or not mailbox.open():
             raise PeersGone("Only this task is recomputed.")
         try:
@@ -305,6 +307,17 @@ class MemberTask:
         with _creation:
             future = Future(key, self.client)
         return Mailbox.in_this_process.get(key) or self._address(future, member), future
+
+    def _close_mailbox(self) -> None:
+        """Tell the others, if they wait for messages from a mailbox on another worker, that there will be none."""
+        from distributed.protocol import to_serialize
+
+        with suppress(PeersGone, OSError, KeyError):
+            address, _future = self._find_mailbox(self.member)
+            error = to_serialize(PeersGone(f"Member {self.member} runs apart from its mailbox."))
+            key = self.group.mailbox_key(self.run, self.member)
+            closing = self.worker.rpc(address).actor_execute(actor=key, function="fail", args=[error])
+            asyncio.run_coroutine_threadsafe(closing, self.worker.loop.asyncio_loop).result()
 
     def _check(self, member: int) -> None:
         self.check_wanted()
