@@ -77,7 +77,7 @@ MAX_CERTAINTY = 0.999
 # leave-one-out accuracy, and alone.
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
 # Labels per class up to which scores are divided by their deviation, and from which on by its square root.
-FULL_LABELS, ROOT_LABELS = 3, 10
+FULL_LABELS, ROOT_LABELS = 3, 5
 # Factor that converts raw scores to log-odds against all other classes; see `_standardized_odds` for the others.
 RAW_ODDS = 4.0
 # Rounds to reach given class shares, and the largest step of a round.
@@ -422,7 +422,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     2. Scores are standardized. With few labels the scale of a class's scores depends on the density around its labels,
        so scores rank rows well within a class but are not comparable between classes. Each class's score is centered at
        its mean over the unlabelled training rows and divided by its mean deviation (by a power of it that falls from 1
-       with three labels per class to 0.5 with ten). The ranking within a class does not change. This favors classes of
+       with three labels per class to 0.5 with five). The ranking within a class does not change. This favors classes of
        similar size, which helps considerably with one to three labels per class and little with twenty: see
        `standardize_scores`.
     3. Refinement (self-training): unlabelled rows get their predicted label with a small weight, and the ridge
@@ -765,8 +765,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return self.scaler_.transform(_plain(self.features_.transform(X)))
 
     def _samples(self, X: Any) -> Any:
-        """Samples, which the features have validated, as an array or CSR matrix."""
-        return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
+        """Samples, which the features have validated, as an array or CSR matrix with 32-bit indices."""
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
+        if (
+            scipy.sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max
+        ):  # as scikit-learn's distances and trees want it
+            parts = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
+            X = scipy.sparse.csr_matrix(parts, shape=X.shape)
+        return X
 
     def _scores(self, Z: Any, X: Any = None) -> np.ndarray:
         """Scores of scaled features, pooled with those of the samples if there is anything to pool."""
