@@ -428,9 +428,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     3. Refinement (self-training): unlabelled rows get their predicted label with a small weight, and the ridge
        classifier is fitted again to all rows.
     4. Pooling: log-odds of the features are added to those of two classifiers of the labelled rows alone, a random
-       forest and a Laplacian kernel. Weights maximize the leave-one-out likelihood of the labels under a prior
-       that trusts the features where nearest neighbors are near, as of images, and the other two elsewhere, as in
-       tables. Classifiers without weight are dropped: see `supervised`.
+       forest and a Laplacian kernel. Weights maximize the leave-one-out likelihood of the labels under a prior that
+       trusts the features where nearest neighbors are near, as of images, and the other two elsewhere, as in tables.
+       Classifiers without weight are dropped: see `supervised`.
     5. Class shares are estimated from the predictions for unlabelled rows and the leave-one-out predictions for
        labelled ones, and scores are shifted accordingly: see `class_shares`.
 
@@ -444,8 +444,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     standardize_scores : bool or "auto", default="auto"
         Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
         labels, no class has more than three times the labels of another, and there are at least five unlabelled rows
-        per class; but not if it changes more than a fifth of the predictions and makes left-out labels less likely,
-        which indicates unequal class sizes.
+        per class; but not if it changes more than a fifth of the predictions and makes left-out labels clearly less
+        likely, which indicates unequal class sizes.
     class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
         Shares of the classes among the unlabelled rows. "auto" estimates them if the median class has at least three
         labels and most classes have equally many: unequal counts are taken as drawn like the rows. Otherwise scores are
@@ -466,9 +466,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     supervised_ : Supervised or None
         The classifiers of the labelled rows; None if they have no weight.
     selection_ : list of dict or None
-        What was pooled: "classifier" ("graph" for the features, "forest", "laplacian"),
-        its "weight", the weight's "prior" and the leave-one-out "accuracy", None if it was not evaluated. None if
-        nothing was compared.
+        What was pooled: "classifier" ("graph" for the features, "forest", "laplacian"), its "weight", the weight's
+        "prior" and the leave-one-out "accuracy", None if it was not evaluated. None if nothing was compared.
     score_center_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
         Center and scale of the scores of the features, ``(raw - score_center_) / score_scale_``.
     class_shares_ : ndarray of shape (c,) or None
@@ -767,9 +766,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _samples(self, X: Any) -> Any:
         """Samples, which the features have validated, as an array or CSR matrix with 32-bit indices."""
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
-        if (
-            scipy.sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max
-        ):  # as scikit-learn's distances and trees want it
+        # scikit-learn's distances and trees do not take 64-bit indices.
+        if scipy.sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max:
             parts = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
             X = scipy.sparse.csr_matrix(parts, shape=X.shape)
         return X
