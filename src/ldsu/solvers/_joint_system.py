@@ -202,8 +202,10 @@ def conjugate_gradients(
     """
 
     def products(A: Any, B: Any) -> Any:
-        # einsum does not allocate the elementwise product.
-        return xp.einsum("ij,ij->j", A, B) if inner_products is None else inner_products(A, B)
+        if inner_products is not None:
+            return inner_products(A, B)
+        # NumPy's einsum does not allocate the elementwise product; PyTorch's copies both arrays transposed.
+        return xp.einsum("ij,ij->j", A, B) if xp is np else (A * B).sum(axis=0)
 
     def some_columns(A: Any, which: Any) -> Any:
         """A copy of some columns, in C order."""

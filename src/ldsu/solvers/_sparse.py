@@ -66,6 +66,8 @@ MIN_DIRECTIONS = 50
 MIN_NUGGET = 1e-12
 # Maximum number of samples to condition on: each row needs a dense system of that size.
 MAX_CONDITIONING = 2000
+# Numbers up to which starting threads takes longer than the work.
+SMALL = 2**16
 # Batch size of new samples.
 BATCH, BATCH_BYTES = 2**15, 2**29
 
@@ -405,11 +407,19 @@ class Frame:
 
     def __call__(self, X: np.ndarray, dtype: str | None = None) -> np.ndarray:
         """Samples (n x d) of input rows, clipped to what single precision can square."""
-        samples = X - (0 if self.origin is None else self.origin)
-        with np.errstate(over="ignore"):  # overflow is clipped
-            samples /= self.unit
-        samples = np.clip(samples, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=samples)
-        return samples.astype(dtype or self.dtype, copy=False)
+        samples = np.empty(X.shape, dtype=dtype or self.dtype)
+
+        def fill(block: slice) -> None:
+            rows = X[block] - (0 if self.origin is None else self.origin)
+            with np.errstate(over="ignore"):  # overflow is clipped
+                rows /= self.unit
+            samples[block] = np.clip(rows, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=rows)
+
+        if X.size <= SMALL:
+            fill(slice(None))
+        else:
+            CPU.each(fill, X.shape[0], 8 * X.shape[1])
+        return samples
 
 
 def choose_landmarks(codes: np.ndarray, n_added: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
