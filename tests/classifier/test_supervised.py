@@ -17,7 +17,7 @@ from ldsu.classifier._supervised import (
     evidence_weights,
     fit_forest,
     fit_laplacian,
-    local_structure,
+    fit_linear,
     weight_prior,
 )
 
@@ -76,15 +76,28 @@ def test_a_forest_of_constant_columns_knows_the_class_frequencies():
     np.testing.assert_allclose(forest.predict_proba(np.zeros((1, 2))), [[2 / 3, 1 / 3]], atol=0.05)
 
 
-def test_laplacian_scores_are_those_of_kernel_ridge_regression_and_left_out_ones_of_refits():
+def products(X, gamma):
+    return X @ X.T
+
+
+def exponentials(X, gamma):
+    return np.exp(-gamma * np.abs(X[:, None] - X).sum(axis=2))
+
+
+@pytest.mark.parametrize("kernel", [products, exponentials])
+def test_kernel_scores_are_those_of_ridge_regression_and_left_out_ones_of_refits(kernel):
     X, y = load_wine(return_X_y=True)
     X, y = scale(X)[::6], y[::6]
-    model, left_out = fit_laplacian(X, y, X)
-    distances = np.abs(X[:, None] - X).sum(axis=2)
-    assert model.gamma == pytest.approx(0.25 / np.median(distances[distances > 0]))
+    if kernel is products:
+        (model, left_out), K = fit_linear(X, y), products(X, None)
+        unit = np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1))
+    else:
+        (model, left_out), unit = fit_laplacian(X, y, X), 1.0
+        distances = np.abs(X[:, None] - X).sum(axis=2)
+        assert model.gamma == pytest.approx(0.25 / np.median(distances[distances > 0]))
+        K = exponentials(X, model.gamma)
 
     def refit(rows, new, noise):
-        K = np.exp(-model.gamma * distances)
         m = rows.size
         Y = np.where(y[rows, None] == np.arange(3), 1.0, -1.0)
         system = np.block([[K[np.ix_(rows, rows)] + noise * np.eye(m), np.ones((m, 1))], [np.ones((1, m)), 0.0]])
@@ -92,7 +105,7 @@ def test_laplacian_scores_are_those_of_kernel_ridge_regression_and_left_out_ones
         return K[new][:, rows] @ solution[:m] + solution[m]
 
     every = np.arange(y.size)
-    noises = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+    noises = unit * np.array([1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0])
     fits = []
     for noise in noises:  # the ridge that was chosen is one of these
         fits.append(np.allclose(model.scores(X), refit(every, every, noise), atol=1e-8))
@@ -107,8 +120,17 @@ def test_sparse_samples_have_the_scores_of_dense_ones():
     rng = np.random.default_rng(0)
     X = rng.poisson(0.3, (60, 15)).astype(float)
     y = np.arange(60) % 3
-    dense, sparse = (fit_laplacian(Z, y, Z)[0] for Z in (X, scipy.sparse.csr_array(X)))
-    np.testing.assert_allclose(sparse.scores(scipy.sparse.csr_array(X[:7])), dense.scores(X[:7]), atol=1e-10)
+    for fit in (lambda Z: fit_laplacian(Z, y, Z), lambda Z: fit_linear(Z, y)):
+        dense, sparse = (fit(Z)[0] for Z in (X, scipy.sparse.csr_array(X)))
+        np.testing.assert_allclose(sparse.scores(scipy.sparse.csr_array(X[:7])), dense.scores(X[:7]), atol=1e-10)
+
+
+def test_a_linear_answer_is_given_to_the_linear_classifier():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 12))
+    y = (X @ rng.standard_normal((12, 2))).argmax(axis=1)
+    model = LDSUClassifier().fit(X, few_labels(y, 20))
+    assert max(model.selection_, key=lambda row: row["weight"] / row["prior"])["classifier"] == "linear"
 
 
 def test_weights_maximize_likelihood_times_prior():
@@ -131,18 +153,12 @@ def test_weights_maximize_likelihood_times_prior():
 def test_without_labels_to_evaluate_the_prior_stands():
     prior, deviation = weight_prior(0.0)
     none = np.zeros(0, dtype=int)
-    np.testing.assert_allclose(evidence_weights(np.zeros((3, 0, 2)), none, prior, deviation), prior)
+    np.testing.assert_allclose(evidence_weights(np.zeros((4, 0, 2)), none, prior, deviation), prior)
 
 
-def test_images_have_local_structure_and_independent_columns_none():
-    digits = load_digits().data
-    rng = np.random.default_rng(0)
-    assert local_structure(digits) > 0.9
-    assert local_structure(rng.permuted(digits, axis=0)) < 0.1
-    assert local_structure(rng.standard_normal((500, 10))) < 0.1
-    assert local_structure(rng.integers(0, 2, (500, 10)).astype(float)) < 0.1
-    assert local_structure(scipy.sparse.csr_array(digits)) == 0
-    assert local_structure(np.ones((5, 2))) == 0
+def test_prior_weights_are_between_those_of_tables_embeddings_and_images():
+    kinds = [weight_prior(*kind)[0] for kind in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))]
+    np.testing.assert_allclose(weight_prior(0.2, 0.5)[0], np.exp([0.3, 0.5, 0.2] @ np.log(kinds)))
 
 
 @pytest.mark.parametrize(("factor", "shift"), [(1e-100, 0.0), (1e100, 1e101), (1.0, 1e6)])
@@ -176,10 +192,10 @@ def test_images_are_left_to_the_graph_also_with_many_labels():
 def test_selection_names_what_was_pooled_and_why():
     X, y = load_wine(return_X_y=True)
     model = LDSUClassifier().fit(scale(X), few_labels(y, 5))
-    assert [row["classifier"] for row in model.selection_] == ["graph", "forest", "laplacian"]
+    assert [row["classifier"] for row in model.selection_] == ["graph", "forest", "laplacian", "linear"]
     assert all(0 <= row["accuracy"] <= 1 and row["weight"] > 0 for row in model.selection_)
     one = LDSUClassifier().fit(*thresholds(60)[:1], few_labels(thresholds(60)[1], 1))
-    assert [row["accuracy"] for row in one.selection_] == [None] * 3
+    assert [row["accuracy"] for row in one.selection_] == [None] * 4
     assert [row["weight"] for row in one.selection_] == [row["prior"] for row in one.selection_]
     assert LDSUClassifier(supervised=False).fit(X, few_labels(y, 5)).selection_ is None
 
@@ -197,7 +213,8 @@ def test_pooled_log_odds_are_the_weighted_sum_of_their_parts(load):
     graph = np.hstack([-graph, graph]) if graph.shape[1] == 1 else graph
     scaled = pool.scaling(X)
     forest = np.log(0.999 * pool.forest.predict_proba(scaled) + 0.001 / graph.shape[1])
-    total = graph + pool.weights[0] * forest + pool.weights[1] * 4 * pool.laplacian.scores(scaled)
+    kernels = pool.weights[1] * pool.laplacian.scores(scaled) + pool.weights[2] * pool.linear.scores(scaled)
+    total = graph + pool.weights[0] * forest + 4 * kernels
     expected = np.exp(log_softmax(model._sharpness * total, axis=1))
     isolated = np.linalg.norm(Z, axis=1) < 1e-3 * np.median(model._lengths)
     np.testing.assert_allclose(model.predict_proba(X)[~isolated], expected[~isolated], atol=1e-8)

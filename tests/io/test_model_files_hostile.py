@@ -820,6 +820,7 @@ def test_model_larger_than_memory_is_refused_before_it_is_read(file):
         ("scaling.center", lambda array: array[:-1]),
         ("laplacian.points", lambda array: array[:-1]),
         ("laplacian.coefficients", lambda array: np.full_like(array, np.nan)),
+        ("linear.coefficients", lambda array: array[:-1]),
     ],
 )
 def test_trees_and_kernels_that_are_none_are_refused(name, change, file):

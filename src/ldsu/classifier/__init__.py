@@ -12,7 +12,7 @@ from ldsu.classifier._classifier import (
     row_lengths,
 )
 from ldsu.classifier._shares import resolve_shares
-from ldsu.classifier._supervised import ODDS, SMOOTHING, Forest, LaplacianRidge, Scaling, Supervised
+from ldsu.classifier._supervised import ODDS, SMOOTHING, Forest, LaplacianRidge, LinearRidge, Scaling, Supervised
 
 __all__ = [
     "ISOLATED",
@@ -25,6 +25,7 @@ __all__ = [
     "LabelledOnly",
     "LabelledScoreMixin",
     "LaplacianRidge",
+    "LinearRidge",
     "MeanOf",
     "Scaling",
     "Supervised",

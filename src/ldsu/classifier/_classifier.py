@@ -47,15 +47,14 @@ from ldsu.classifier._supervised import (
     evidence_weights,
     fit_forest,
     fit_laplacian,
-    local_structure,
-    sample_rows,
+    fit_linear,
     sharpness,
     smoothed_log,
     weight_prior,
 )
 from ldsu.kernels import check_mask, validate_data
 from ldsu.labels import class_counts, encode_labels
-from ldsu.methods import LDSU, log_likelihoods
+from ldsu.methods import LDSU, embedding_likeness, local_structure, log_likelihoods, sample_rows
 from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
 from ldsu.solvers import Problem
 
@@ -427,10 +426,10 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
        `standardize_scores`.
     3. Refinement (self-training): unlabelled rows get their predicted label with a small weight, and the ridge
        classifier is fitted again to all rows.
-    4. Pooling: log-odds of the features are added to those of two classifiers of the labelled rows alone, a random
-       forest and a Laplacian kernel. Weights maximize the leave-one-out likelihood of the labels under a prior that
-       trusts the features where nearest neighbors are near, as of images, and the other two elsewhere, as in tables.
-       Classifiers without weight are dropped: see `supervised`.
+    4. Pooling: log-odds of the features are added to those of three classifiers of the labelled rows alone, a random
+       forest, a Laplacian kernel and a linear one. Weights maximize the leave-one-out likelihood of the labels under a
+       prior that trusts the features where nearest neighbors are near, as of images, and the others elsewhere, as in
+       tables. Classifiers without weight are dropped: see `supervised`.
     5. Class shares are estimated from the predictions for unlabelled rows and the leave-one-out predictions for
        labelled ones, and scores are shifted accordingly: see `class_shares`.
 
@@ -466,7 +465,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     supervised_ : Supervised or None
         The classifiers of the labelled rows; None if they have no weight.
     selection_ : list of dict or None
-        What was pooled: "classifier" ("graph" for the features, "forest", "laplacian"), its "weight", the weight's
+        What was pooled: "classifier" ("graph" for the features, "forest", "laplacian", "linear"), its "weight", its
         "prior" and the leave-one-out "accuracy", None if it was not evaluated. None if nothing was compared.
     score_center_, score_scale_ : ndarray of shape (c,), or (1,) for two classes
         Center and scale of the scores of the features, ``(raw - score_center_) / score_scale_``.
@@ -613,28 +612,31 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Sets `supervised_` and `selection_`; returns the leave-one-out log-odds of the pool.
         """
         some = sample_rows(X)
-        prior, deviation = weight_prior(local_structure(some))
+        structure = local_structure(some)
+        prior, deviation = weight_prior(structure, embedding_likeness(some, structure))
         unlikely = prior[1:].max() < MIN_WEIGHT
         if unlikely and (left_out is None or codes.size > ROWS_TO_CHOOSE):  # left-out scores know a part of the graph
             return left_out
         labelled = np.flatnonzero(codes >= 0)
         scaling = Scaling.of(some)
         samples = scaling(X[labelled])
-        laplacian, left_out_scores = fit_laplacian(samples, codes[labelled], scaling(some[:GAMMA_ROWS]))
+        laplacian, laplacian_left_out = fit_laplacian(samples, codes[labelled], scaling(some[:GAMMA_ROWS]))
         if unlikely and left_out is not None:
             right = [
                 scores.argmax(axis=1) == codes[left_out[0]]
-                for scores in (left_out[1], left_out_scores(np.searchsorted(labelled, left_out[0])))
+                for scores in (left_out[1], laplacian_left_out(np.searchsorted(labelled, left_out[0])))
             ]
             if right[1].mean() <= right[0].mean() + right[0].std() / np.sqrt(right[0].size):
                 return left_out
         forest, out_of_bag = fit_forest(samples, codes[labelled])
+        linear, linear_left_out = fit_linear(samples, codes[labelled])
         weights, pooled = prior, None
         accuracies: list[float | None] = [None] * len(prior)
         if left_out is not None:
             at, graph = left_out
             places = np.searchsorted(labelled, at)
-            log_odds = np.stack([graph, smoothed_log(out_of_bag[places]), ODDS * left_out_scores(places)])
+            kernels = (ODDS * left_out_scores(places) for left_out_scores in (laplacian_left_out, linear_left_out))
+            log_odds = np.stack([graph, smoothed_log(out_of_bag[places]), *kernels])
             weights = evidence_weights(log_odds, codes[at], prior, deviation)
             accuracies = [float(np.mean(scores.argmax(axis=1) == codes[at])) for scores in log_odds]
             pooled = at, np.tensordot(weights, log_odds, 1)
@@ -644,7 +646,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         ]
         if weights[1:].max() < MIN_WEIGHT:
             return left_out
-        self.supervised_ = Supervised(scaling, forest, laplacian, weights[1:] / self._odds)
+        self.supervised_ = Supervised(scaling, forest, laplacian, linear, weights[1:] / self._odds)
         self.score_scale_ = self.score_scale_ / weights[0]
         rows.add_to_scores(self.score_scale_ * _narrow(self.supervised_.log_odds(X)))
         return pooled
@@ -654,14 +656,19 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     ) -> np.ndarray:
         """Logarithms (c,) of the class shares that the predictions indicate, relative to equal ones.
 
-        Zeros if shares are given, cannot be estimated, or labels were drawn like the rows.
+        Zeros if shares are given, cannot be estimated, or labels were drawn like the rows; also if left-out labels are
+        predicted no better than by chance, since shares would then be inferred from errors.
         """
         counts = class_counts(codes)
         known = self.class_shares_ is not None or (codes >= 0).all() or not designed(counts)
         if left_out is None or known or np.median(counts) < MIN_LABELS_FOR_SHARES:
             return np.zeros(counts.size)
+        probabilities = softmax(left_out[1], axis=1)
+        likelihood = np.log(probabilities[np.arange(left_out[0].size), codes[left_out[0]]]).mean()
+        if likelihood <= -np.log(counts.size):
+            return np.zeros(counts.size)
         mean = mean_of(self._by_scores(_class_probabilities, self._odds))
-        shares = estimate_shares(softmax(left_out[1], axis=1), codes[left_out[0]], mean)
+        shares = estimate_shares(probabilities, codes[left_out[0]], mean)
         return np.asarray(np.log(counts.size * shares))
 
     def _shifted_center(self, log_shares: np.ndarray) -> np.ndarray:
@@ -825,7 +832,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _raw_scores_are_likelier(self, codes: np.ndarray) -> bool:
         """Whether raw scores make left-out labels likelier than standardized ones, by more than a label is worth.
 
-        Standardization makes classes equally large. Where they are not, it misclassifies labels that are left out.
+        Standardization makes classes equally large. Where they are not, it misclassifies labels that are left out. They
+        must also be likelier than by chance: where left-out labels are misclassified anyway, the smaller scores win.
         """
         if self.standardize_scores != "auto" or self.class_shares_ is not None:
             return False
@@ -836,7 +844,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         raw = _wide(_narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
         present, numbers = np.unique(codes[rows], return_inverse=True)
         likelihood, standardized = (log_likelihoods(s[:, present], numbers).sum() for s in (raw, log_odds))
-        return bool(likelihood > standardized + np.log(present.size))
+        return bool(likelihood > max(standardized, -numbers.size * np.log(present.size)) + np.log(present.size))
 
     def _scale_probabilities(self, mean_of: MeanOf, codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which the mean predicted probability equals the expected accuracy.

@@ -1,6 +1,6 @@
-"""Classifiers of the labelled rows alone, a Laplacian kernel and a random forest, and their weights beside LDSU.
+"""Classifiers of the labelled rows alone, a random forest and two kernels, and their weights beside LDSU.
 
-On tables whose columns matter one by one, the graph adds little and these two are more accurate; on images they are far
+On tables whose columns matter one by one, the graph adds little and these are more accurate; on images they are far
 behind. The pooled log-odds are ``sum_j w_j s_j``, with weights that maximize the leave-one-out likelihood under a prior
 from the samples.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import scipy.optimize
 import scipy.sparse
 from scipy.spatial.distance import cdist
-from scipy.special import expit, log_softmax
+from scipy.special import log_softmax
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics.pairwise import manhattan_distances
 
@@ -24,25 +24,21 @@ from ldsu.kernels import dense
 from ldsu.labels import class_counts, sample_labelled_balanced
 from ldsu.methods import choose, leave_one_out
 
-NAMES = ("graph", "forest", "laplacian")
-# Prior weights of `NAMES` and the deviation of their logarithms, for samples without and with local structure.
-TABLE_WEIGHTS, TABLE_DEVIATION = (0.05, 0.8, 0.25), 1.0
-IMAGE_WEIGHTS, IMAGE_DEVIATION = (1.0, 0.03, 0.03), 0.6
+NAMES = ("graph", "forest", "laplacian", "linear")
+# Prior weights of `NAMES` and the deviation of their logarithms, for samples that look like tables, embeddings, images.
+TABLE_WEIGHTS, TABLE_DEVIATION = (0.05, 0.8, 0.25, 0.1), 1.0
+EMBEDDING_WEIGHTS = (0.5, 0.1, 0.25, 0.25)
+IMAGE_WEIGHTS, IMAGE_DEVIATION = (1.0, 0.03, 0.03, 0.03), 0.6
 # Median and deviation of the logarithm of the factor of pooled log-odds in probabilities, and its lower bound.
 SHARPNESS, SHARPNESS_DEVIATION, MIN_SHARPNESS = 0.9, 0.5, 0.01
 # Supervised classifiers with less weight than this are dropped.
 MIN_WEIGHT = 0.05
-# Samples have local structure if nearest neighbors are this much nearer than with independent columns, and if less than
-# half of the columns are discrete; both change over a range of this width.
-STRUCTURE, STRUCTURE_WIDTH = 0.55, 0.02
-DISCRETE, DISCRETE_WIDTH, DISCRETE_VALUES = 0.5, 0.03, 10
-SAMPLE_ROWS = 1000
 # Share of the uniform distribution in frequencies, whose logarithms would otherwise be infinite.
 SMOOTHING = 1e-3
 # Rows drawn for a tree, and rows evaluated at once.
 N_TREES, MAX_SAMPLES, BLOCK = 200, 2000, 2000
-# Of the Laplacian kernel: bandwidth over the median distance of some rows, the ridge if no class has two labels, the
-# factor from scores to log-odds, and the largest number of labelled rows.
+# Of the two kernels: bandwidth over the median distance of some rows, the ridge if no class has two labels, the factor
+# from scores to log-odds, and the largest number of labelled rows.
 GAMMA_SCALE, GAMMA_ROWS, RIDGE, ODDS, MAX_POINTS = 0.25, 400, 0.1, 4.0, 1000
 
 
@@ -179,21 +175,41 @@ def _l1_distances(X: Any, Y: Any) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class LinearRidge:
+    """Ridge regression of class indicators, ``X @ coefficients + intercept``.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (d, c)
+    intercept : ndarray of shape (c,)
+    """
+
+    coefficients: np.ndarray
+    intercept: np.ndarray
+
+    def scores(self, X: Any) -> np.ndarray:
+        """Scores (q, c), about -1 to 1 at the labelled rows."""
+        return np.asarray(X @ self.coefficients) + self.intercept
+
+
+@dataclass(frozen=True)
 class Supervised:
-    """A forest and a Laplacian kernel machine of the labelled rows, with weights.
+    """A forest, a Laplacian kernel machine and a linear classifier of the labelled rows, with weights.
 
     Attributes
     ----------
     scaling : Scaling
     forest : Forest
     laplacian : LaplacianRidge
-    weights : ndarray of shape (2,)
+    linear : LinearRidge
+    weights : ndarray of shape (3,)
         Weights of their log-odds.
     """
 
     scaling: Scaling
     forest: Forest
     laplacian: LaplacianRidge
+    linear: LinearRidge
     weights: np.ndarray
 
     def log_odds(self, X: Any) -> np.ndarray:
@@ -202,7 +218,8 @@ class Supervised:
         for rows in _blocks(X.shape[0]):
             samples = self.scaling(X[rows])
             trees = smoothed_log(self.forest.predict_proba(samples))
-            parts.append(self.weights[0] * trees + self.weights[1] * ODDS * self.laplacian.scores(samples))
+            kernels = self.weights[1] * self.laplacian.scores(samples) + self.weights[2] * self.linear.scores(samples)
+            parts.append(self.weights[0] * trees + ODDS * kernels)
         return np.concatenate(parts)
 
 
@@ -253,7 +270,10 @@ def fit_forest(X: Any, codes: np.ndarray) -> tuple[Forest, np.ndarray]:
     return forest, forest.out_of_bag(X, model.estimators_samples_)
 
 
-def fit_laplacian(X: Any, codes: np.ndarray, some: Any) -> tuple[LaplacianRidge, Callable[[np.ndarray], np.ndarray]]:
+LeftOut = Callable[[np.ndarray], np.ndarray]  # leave-one-out scores (len(rows), c) of some labelled rows
+
+
+def fit_laplacian(X: Any, codes: np.ndarray, some: Any) -> tuple[LaplacianRidge, LeftOut]:
     """Fit a Laplacian kernel machine to labelled rows.
 
     Parameters
@@ -271,71 +291,70 @@ def fit_laplacian(X: Any, codes: np.ndarray, some: Any) -> tuple[LaplacianRidge,
     """
     distances = _l1_distances(some, some)
     median = float(np.median(distances[distances > 0])) if distances.any() else 1.0
-    chosen = sample_labelled_balanced(codes, MAX_POINTS, np.random.default_rng(0))
-    points, codes_chosen = X[chosen], codes[chosen]
-    gamma = GAMMA_SCALE / median
-    G = np.exp(-gamma * _l1_distances(points, points))
-    if class_counts(codes_chosen).max() > 1:
-        best = choose([(0, G, 0.0)], codes_chosen)[0]
+    chosen = _kernel_rows(codes)
+    points, gamma = X[chosen], GAMMA_SCALE / median
+    coefficients, intercept, left_out = _kernel_ridge(np.exp(-gamma * _l1_distances(points, points)), codes[chosen])
+    model = LaplacianRidge(points, gamma, coefficients, intercept)
+    return model, _left_out_scores(model.scores, X, chosen, left_out)
+
+
+def fit_linear(X: Any, codes: np.ndarray) -> tuple[LinearRidge, LeftOut]:
+    """Fit a linear classifier to labelled rows, with the arguments and results of `fit_laplacian`."""
+    chosen = _kernel_rows(codes)
+    points = X[chosen]
+    # Centered for precision. With an intercept, scores are those of the products themselves.
+    products = dense(points @ points.T)
+    products -= products.mean(axis=0)
+    products -= products.mean(axis=1)[:, None]
+    dual, offset, left_out = _kernel_ridge(products, codes[chosen])
+    coefficients = np.asarray(points.T @ dual)
+    model = LinearRidge(coefficients, offset - np.asarray(points.mean(axis=0)).ravel() @ coefficients)
+    return model, _left_out_scores(model.scores, X, chosen, left_out)
+
+
+def _kernel_rows(codes: np.ndarray) -> np.ndarray:
+    """At most `MAX_POINTS` labelled rows, balanced over classes, ascending."""
+    return sample_labelled_balanced(codes, MAX_POINTS, np.random.default_rng(0))
+
+
+def _kernel_ridge(G: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients (m, c), intercept (c,) and leave-one-out scores (m, c) for kernel values G (m, m)."""
+    if class_counts(codes).max() > 1:
+        best = choose([(0, G, 0.0)], codes)[0]
         noise, left_out = best.noise, best.scores
     else:
         noise = RIDGE
-        left_out = next(leave_one_out(G, codes_chosen, [noise]))[0]
-    m = chosen.size
+        left_out = next(leave_one_out(G, codes, [noise]))[0]
+    m = codes.size
     system = np.ones((m + 1, m + 1))
-    system[:m, :m] = G + noise * np.eye(m)
+    system[:m, :m] = G + noise * (np.trace(G) / m or 1.0) * np.eye(m)
     system[m, m] = 0
-    targets = np.where(codes_chosen[:, None] == np.arange(codes.max() + 1), 1.0, -1.0)
+    targets = np.where(codes[:, None] == np.arange(codes.max() + 1), 1.0, -1.0)
     solution = np.linalg.solve(system, np.vstack([targets, np.zeros(targets.shape[1])]))
-    model = LaplacianRidge(points, gamma, solution[:m], solution[m])
+    return solution[:m], solution[m], left_out
 
-    def left_out_scores(rows: np.ndarray) -> np.ndarray:
-        scores = model.scores(X[rows])  # rows that are not among the points are left out anyway
+
+def _left_out_scores(scores: Callable[[Any], np.ndarray], X: Any, chosen: np.ndarray, left_out: np.ndarray) -> LeftOut:
+    """Leave-one-out scores of labelled rows X (m, d), of which those `chosen` were learned from."""
+
+    def of(rows: np.ndarray) -> np.ndarray:
+        found = scores(X[rows])  # rows that were not learned from are left out anyway
         places = np.searchsorted(chosen, rows)
-        is_point = chosen[np.minimum(places, m - 1)] == rows
-        scores[is_point] = left_out[places[is_point]]
-        return scores
+        learned = chosen[np.minimum(places, chosen.size - 1)] == rows
+        found[learned] = left_out[places[learned]]
+        return found
 
-    return model, left_out_scores
-
-
-def sample_rows(X: Any) -> Any:
-    """At most `SAMPLE_ROWS` random rows of X (n, d), to learn what needs no label."""
-    rows = np.random.default_rng(0).permutation(X.shape[0])[:SAMPLE_ROWS]
-    return X[rows]
+    return of
 
 
-def local_structure(X: Any) -> float:
-    """How much the samples look like images, from 0 to 1: neighbors are near and columns continuous.
+def weight_prior(structure: float, embedding: float = 0.0) -> tuple[np.ndarray, float]:
+    """Prior weights of `NAMES`, and the deviation of their logarithms.
 
-    The mean squared distance to the nearest row is compared with that after each column was permuted, which leaves the
-    columns as they are and removes what they have in common. Sparse samples (words) count as 0.
+    For samples with some local structure, and some likeness to embeddings; both from 0 to 1.
     """
-    if scipy.sparse.issparse(X):
-        return 0.0
-    X = Scaling.of(X)(X)
-    apart = _nearest_distances(np.random.default_rng(0).permuted(X, axis=0))
-    if not apart > 0:
-        return 0.0
-    nearer = 1 - _nearest_distances(X) / apart
-    discrete = float(np.mean((np.diff(np.sort(X, axis=0), axis=0) > 0).sum(axis=0) < DISCRETE_VALUES))
-    return float(expit((nearer - STRUCTURE) / STRUCTURE_WIDTH) * expit((DISCRETE - discrete) / DISCRETE_WIDTH))
-
-
-def _nearest_distances(X: np.ndarray) -> float:
-    """Mean squared distance of the rows to the nearest other row."""
-    squares = np.einsum("ij,ij->i", X, X)
-    D2 = squares[:, None] + squares - 2 * (X @ X.T)
-    np.fill_diagonal(D2, np.inf)
-    nearest = np.maximum(D2.min(axis=1), 0)
-    return float(nearest[np.isfinite(nearest)].sum()) / X.shape[0]
-
-
-def weight_prior(structure: float) -> tuple[np.ndarray, float]:
-    """Prior weights of `NAMES`, and the deviation of their logarithms, for samples with some local structure."""
-    table, image = np.log(TABLE_WEIGHTS), np.log(IMAGE_WEIGHTS)
-    deviation = TABLE_DEVIATION + structure * (IMAGE_DEVIATION - TABLE_DEVIATION)
-    return np.exp(table + structure * (image - table)), deviation
+    image, table = structure, 1 - structure - embedding
+    logarithms = np.log([TABLE_WEIGHTS, EMBEDDING_WEIGHTS, IMAGE_WEIGHTS])
+    return np.exp([table, embedding, image] @ logarithms), TABLE_DEVIATION + image * (IMAGE_DEVIATION - TABLE_DEVIATION)
 
 
 def evidence_weights(log_scores: np.ndarray, codes: np.ndarray, prior: np.ndarray, deviation: float) -> np.ndarray:

@@ -149,7 +149,7 @@ def _check_classifier(model: Any) -> Checks:
 def _check_supervised(supervised: Any) -> Checks:
     columns, d = supervised.forest.columns, supervised.scaling.center.size
     yield columns.size and columns.max() < d, "its trees read columns that do not exist"
-    yield supervised.weights.size == 2, "it does not weigh two classifiers"
+    yield supervised.weights.size == 3, "it does not weigh three classifiers"
 
 
 def _check_forest(forest: Any) -> Checks:
@@ -325,6 +325,7 @@ SCHEMAS |= {
         scaling=Object("Scaling", d="d"),
         forest=Object("Forest", c="c"),
         laplacian=Object("LaplacianRidge", d="d", c="c"),
+        linear=Object("LinearRidge", d="d", c="c"),
         weights=Array("f", "w"),
     ),
     "LaplacianRidge": _data(
@@ -333,6 +334,7 @@ SCHEMAS |= {
         gamma=_POSITIVE,
         **arrays("f", coefficients="b c", intercept="c"),
     ),
+    "LinearRidge": _data("ldsu.classifier", **arrays("f", coefficients="d c", intercept="c")),
     "Scaling": _data("ldsu.classifier", center=Array("f", "d"), scale=_POSITIVE),
     "Forest": _data(
         "ldsu.classifier",

@@ -411,9 +411,15 @@ def _supervised(graph: Graph, model: Supervised, x: str) -> str:
     trees = graph.add("Mul", [graph.add("Log", [smooth]), float(model.weights[0])])
     D = _sum_over_columns(graph, x, dense(model.laplacian.points).astype(np.float64), _absolute_difference)
     K = graph.add("Exp", [graph.add("Mul", [D, -model.laplacian.gamma])])
-    factor = ODDS * model.weights[1]  # here, for the reason in Graph.divided
-    products = graph.add("MatMul", [K, np.ascontiguousarray(factor * model.laplacian.coefficients)])
-    total = graph.add("Add", [trees, graph.add("Add", [products, factor * model.laplacian.intercept[None]])])
+    total = trees
+    factors = ODDS * model.weights[1:]  # here, for the reason in Graph.divided
+    parts = (
+        (K, model.laplacian.coefficients, model.laplacian.intercept),
+        (x, model.linear.coefficients, model.linear.intercept),
+    )
+    for factor, (inputs, coefficients, intercept) in zip(factors, parts, strict=True):
+        products = graph.add("MatMul", [inputs, np.ascontiguousarray(factor * coefficients)])
+        total = graph.add("Add", [total, graph.add("Add", [products, factor * intercept[None]])])
     return total if c > 2 else graph.add("MatMul", [total, np.array([[-0.5], [0.5]])])
 
 

@@ -1,6 +1,7 @@
 """Feature extraction methods, with the names used in the paper."""
 
 from ldsu.methods._leave_one_out import choose, leave_one_out, log_likelihoods
+from ldsu.methods._sample_kinds import embedding_likeness, local_structure, sample_rows
 from ldsu.methods.enfs import EnFS
 from ldsu.methods.kda import KDA
 from ldsu.methods.klpp import KLPP
@@ -21,6 +22,9 @@ __all__ = [
     "METHODS",
     "EnFS",
     "choose",
+    "embedding_likeness",
     "leave_one_out",
+    "local_structure",
     "log_likelihoods",
+    "sample_rows",
 ]

@@ -21,6 +21,7 @@ from ldsu.kernels import GAMMA_KERNELS, INPUT_SPACE_KERNELS, Kernel
 from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
 from ldsu.methods._base import KernelFeatures
 from ldsu.methods._leave_one_out import choose
+from ldsu.methods._sample_kinds import embedding_likeness, sample_rows
 from ldsu.solvers import MEMORY, SOLVERS, Problem, Settings, filtered_labelled_kernel, unsupported_reason
 
 # Maximum weight of the graphs, to avoid overflow of squares.
@@ -32,8 +33,11 @@ TRUNCATE_FRACTION = 0.5
 GAMMA_SCALE, STRENGTH, NOISE = 2.0, 100.0, 0.01
 CANDIDATES = ((GAMMA_SCALE, STRENGTH), (2.0, 1000.0), (2.0, 0.0), (0.5, 100.0), (0.5, 10.0), (0.5, 0.0))
 CANDIDATE_STRENGTHS = (STRENGTH, 1000.0, 10.0, 0.0)
-# Logarithms of the prior of candidates with at least the default strength, and with less, relative to the first and in
-# units of the logarithm of the number of classes, which a label is worth.
+# The same for samples that look like embeddings, whose nearest neighbors say less.
+EMBEDDING_CANDIDATES = ((2.0, 10.0), (2.0, 100.0), (2.0, 0.0), (0.5, 100.0), (0.5, 10.0), (0.5, 0.0))
+EMBEDDING_STRENGTHS = (10.0, 100.0, 1000.0, 0.0)
+# Logarithms of the prior of candidates with at least strength `STRENGTH`, and with less, relative to the first and in
+# units of the logarithm of the number of classes, which a label is worth; of embeddings the former for all.
 LOG_PRIOR_STRONG, LOG_PRIOR_WEAK = -1.5, -3.0
 # With fewer labels in the median class nothing can be left out.
 MIN_LABELS_TO_CHOOSE = 2
@@ -237,10 +241,12 @@ class LDSU(Settings, KernelFeatures):
         return problem
 
     def _choose(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Kernel:
-        self.strength_, self.noise_ = resolve_strength(self.strength), NOISE
+        embedding = self._is_embedding(problem.X)
+        self.strength_ = EMBEDDING_STRENGTHS[0] if embedding else resolve_strength(self.strength)
+        self.noise_ = NOISE
         self.selection_: list[dict[str, float]] | None = None
         self._left_out: tuple[np.ndarray, np.ndarray] | None = None
-        candidates = self._candidates(codes)
+        candidates = self._candidates(codes, embedding)
         if not candidates:
             return kernel
         base_scale = candidates[0][0]
@@ -281,17 +287,24 @@ class LDSU(Settings, KernelFeatures):
         """Rows and leave-one-out scores (m, c) of the choice in `fit`; None if nothing was chosen, or after loading."""
         return getattr(self, "_left_out", None)
 
-    def _candidates(self, codes: np.ndarray) -> tuple[tuple[float, float], ...]:
+    def _may_choose(self) -> bool:
+        """Whether the strength may depend on the samples and labels."""
+        return self.strength == "auto" and self.filter == "tikhonov" and self.scaling == "relative"
+
+    def _is_embedding(self, X: Any) -> bool:
+        """Whether the strength depends on the samples, and they look like embeddings."""
+        return self._may_choose() and self.kernel != "precomputed" and embedding_likeness(sample_rows(X)) > 0.5
+
+    def _candidates(self, codes: np.ndarray, embedding: bool = False) -> tuple[tuple[float, float], ...]:
         """Candidates (gamma_scale, strength) to choose from; none if the strength is given, or labels are few."""
         counts = class_counts(codes)
         enough_labels = counts.size > 1 and np.median(counts) >= MIN_LABELS_TO_CHOOSE
-        choosable = self.strength == "auto" and self.filter == "tikhonov" and self.scaling == "relative"
-        if not (enough_labels and choosable):
+        if not (enough_labels and self._may_choose()):
             return ()
         if self.gamma_scale == "auto" and self.gamma == "median" and self.kernel in GAMMA_KERNELS:
-            return CANDIDATES
+            return EMBEDDING_CANDIDATES if embedding else CANDIDATES
         scale = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
-        return tuple((scale, strength) for strength in CANDIDATE_STRENGTHS)
+        return tuple((scale, strength) for strength in (EMBEDDING_STRENGTHS if embedding else CANDIDATE_STRENGTHS))
 
     def _rows_to_choose(self, codes: np.ndarray) -> np.ndarray:
         """The labelled rows, and random other rows, up to the limits of the choice."""
@@ -371,7 +384,8 @@ class LDSU(Settings, KernelFeatures):
 
 def log_priors(candidates: Sequence[tuple[float, float]], n_classes: int) -> list[float]:
     """Logarithms of the prior of candidates (gamma_scale, strength), the first of which is the default."""
-    others = (LOG_PRIOR_STRONG if strength >= STRENGTH else LOG_PRIOR_WEAK for _, strength in candidates[1:])
+    trusted = candidates[0][1] >= STRENGTH
+    others = (LOG_PRIOR_WEAK if trusted and strength < STRENGTH else LOG_PRIOR_STRONG for _, strength in candidates[1:])
     return [0.0, *(float(np.log(n_classes)) * other for other in others)]
 
 
