@@ -69,7 +69,8 @@ class LDSU(Settings, KernelFeatures):
         represent the filtered kernel at the anchors, without loss for a classifier trained on labelled points.
     strength : float or "auto", default="auto"
         Weight of the graphs relative to the kernel in the smooth filters; 0 ignores the graphs. "auto" is 100, or, with
-        ``filter="tikhonov"``, ``scaling="relative"`` and at least two labels in the median class, chosen from 0, 10,
+        ``filter="tikhonov"`` and ``scaling="relative"``, 10 for dense samples with hundreds of continuous columns and
+        little local structure, as of embeddings, and with at least two labels in the median class chosen from 0, 10,
         100 and 1,000 by leave-one-out evaluation of the labelled samples (in closed form, on at most 2,000 rows). This
         reduces the weight of the graph if neighbors are often of another class.
     lam : float, default=1.0
