@@ -399,3 +399,22 @@ def test_class_shares_that_are_none_are_refused(shares, message):
     X, y = make_blobs(60, centers=3, random_state=0)
     with pytest.raises(ValueError, match=message):
         LDSUClassifier(class_shares=shares).fit(X, few_labels(y, 3))
+
+
+@pytest.mark.parametrize(
+    ("counts", "standardized"), [((1, 4, 3, 2), True), ((3, 3, 3, 2), True), ((1, 40, 3, 2), False)]
+)
+def test_label_counts_that_differ_by_chance_do_not_make_classes_unequal(counts, standardized):
+    X, y = load_digits(n_class=4, return_X_y=True)
+    ranks = np.array([np.sum(y[:row] == label) for row, label in enumerate(y)])
+    model = LDSUClassifier(supervised=False).fit(X, np.where(ranks < np.array(counts)[y], y, -1))
+    assert (np.abs(model.score_center_).max() > 0) == standardized
+
+
+def test_rows_without_structure_are_not_all_given_one_label():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((400, 8)), rng.integers(0, 2, 400)  # left-out labels are predicted worse than by chance
+    for seed in range(4):
+        few = few_labels(y, 3, seed)
+        labels = LDSUClassifier(supervised=False).fit(X, few).predict(X[few < 0])
+        assert 0.3 < np.mean(labels) < 0.7

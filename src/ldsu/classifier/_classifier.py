@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.sparse
 import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import chdtrc, log_softmax, logsumexp, softmax
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -62,8 +62,9 @@ from ldsu.solvers import Problem
 MIN_UNLABELLED_PER_CLASS = 5
 # With this many labels per class raw scores are nearly as accurate, and do not assume classes of similar size.
 MANY_LABELS_PER_CLASS = 20
-# Label counts with a larger ratio than this indicate unequal class sizes.
-UNEQUAL = 3
+# Label counts with a larger ratio than this indicate unequal class sizes, unless equal classes would lead to counts as
+# unequal as that with more than this probability.
+UNEQUAL, CHANCE = 3, 0.01
 # Raw scores are used if standardization changes more decisions than this and makes left-out labels clearly less likely.
 MAX_CHANGED = 0.2
 # Noise of a predicted label, in units of the squared norm of the labelled samples' features; given labels have
@@ -328,6 +329,12 @@ def _center_and_scale(mean_of: MeanOf, power: float) -> tuple[np.ndarray, np.nda
     return center, np.where(scale > 0, scale, 1.0)
 
 
+def _similar(counts: np.ndarray) -> bool:
+    """Whether label counts (c,) may be those of equally large classes."""
+    excess = float(((counts - counts.mean()) ** 2).sum() / counts.mean())
+    return bool(counts.max() <= UNEQUAL * counts.min() or chdtrc(counts.size - 1, excess) > CHANCE)
+
+
 def _deviations(scores: np.ndarray, center: np.ndarray) -> np.ndarray:
     return np.abs(scores - center)
 
@@ -442,9 +449,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         steps 3 to 5. None is the classifier described above.
     standardize_scores : bool or "auto", default="auto"
         Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
-        labels, no class has more than three times the labels of another, and there are at least five unlabelled rows
-        per class; but not if it changes more than a fifth of the predictions and makes left-out labels clearly less
-        likely, which indicates unequal class sizes.
+        labels, label counts differ by no more than a factor of three or than by chance, and there are at least five
+        unlabelled rows per class; but not if it changes more than a fifth of the predictions and makes left-out labels
+        clearly less likely, which indicates unequal class sizes.
     class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
         Shares of the classes among the unlabelled rows. "auto" estimates them if the median class has at least three
         labels and most classes have equally many: unequal counts are taken as drawn like the rows. Otherwise scores are
@@ -923,7 +930,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         not informative with few labels. The power falls from 1 to 0.5 as labels increase.
         """
         if self.standardize_scores == "auto":
-            similar = self.class_shares_ is not None or counts.max() <= UNEQUAL * counts.min()
+            similar = self.class_shares_ is not None or _similar(counts)
             few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and similar
             standardize = few_labels and n_unlabelled >= MIN_UNLABELLED_PER_CLASS * counts.size
         else:
