@@ -8,7 +8,7 @@ from pathlib import Path
 import ldsu
 
 ROOT = Path(ldsu.__file__).parent
-EDGES = {"tables", "bench", "cli", "dask"}
+EDGES = {"tables", "bench", "cli", "dask", "studio"}
 CORE = {
     "_utils",
     "labels",
