@@ -1,4 +1,4 @@
-"""What a person has said of the rows: labels, marks and classes, changed by entries that can be undone."""
+"""Labels, marks and classes of the rows, changed by entries that can be undone."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.decomposition import PCA
 
-from ldsu.neighbors import neighbor_index
+from ldsu.neighbors import neighbor_index, principal_axes, project
 
 # Rows that axes are computed from, principal components in which neighbors are searched, and neighbors per row.
 SAMPLE, COMPONENTS, NEIGHBORS = 5000, 30, 10
@@ -17,11 +16,10 @@ PULL = 0.3
 
 def principal_components(X: np.ndarray) -> np.ndarray:
     """Coordinates (n, p) of X (n, d) along its principal axes, two or more, from a sample of the rows."""
-    n, d = X.shape
-    rows = np.random.default_rng(0).permutation(n)[:SAMPLE]
-    pca = PCA(min(COMPONENTS, d, rows.size), svd_solver="randomized", random_state=0).fit(X[rows])
-    wide = pca.transform(X).astype(np.float32)
-    return wide if wide.shape[1] > 1 else np.hstack([wide, np.zeros_like(wide)])
+    rows = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:SAMPLE])
+    mean, axes = principal_axes(X[rows])
+    Z = project(X, mean, axes[:, :COMPONENTS], n_jobs=1)
+    return Z if Z.shape[1] > 1 else np.hstack([Z, np.zeros_like(Z)])
 
 
 def neighbor_layout(Z: np.ndarray) -> np.ndarray:

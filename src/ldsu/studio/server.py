@@ -119,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, respond: Callable[[], None]) -> None:
         try:
-            self._require_own_page()
+            self._require_same_origin()
             respond()
         except RequestError as error:
             # The rest of the request was not read: the connection cannot be used again.
@@ -130,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, OSError, MemoryError) as error:  # what the session says of an answer
             self._send_json({"error": str(error)}, 422)
 
-    def _require_own_page(self) -> None:
+    def _require_same_origin(self) -> None:
         """Refuse requests to another name, which a foreign page has given this address, and those of foreign pages."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:

@@ -95,8 +95,13 @@ async function act(action, body) {
 }
 
 function row(number) {
-  if (!kept.has(number)) kept.set(number, session.json(`/row/${number}`));
-  return kept.get(number);
+  const shown = kept;
+  if (!shown.has(number)) {
+    const asked = session.json(`/row/${number}`);
+    shown.set(number, asked);
+    asked.catch(() => shown.delete(number)); // it is asked for again
+  }
+  return shown.get(number);
 }
 
 // --- What is shown

@@ -104,7 +104,8 @@ class Chromium:
             if value:
                 return value
             if time.monotonic() > end:
-                raise AssertionError(f"not within {seconds} s: {expression}; {self.errors}")
+                shown = self.evaluate("document.body.innerText")
+                raise AssertionError(f"not within {seconds} s: {expression}; {self.errors}; the page says {shown}")
             time.sleep(0.05)
 
     def press(self, key):
