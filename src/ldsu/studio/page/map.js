@@ -23,17 +23,15 @@ flat out vec4 color;
 flat out uint mark;
 flat out float width;
 void main() {
-  bool special = (flags & 59u) != 0u;
-  mark = flags;
+  mark = front ? flags : flags & 16u; // rings are drawn again, over all other points
   vec3 hue = code == 65535u ? plain : palette[code % 12u];
   bool chosen = (flags & 16u) != 0u;
   color = vec4(hue, chosen ? 0.95 : (code == 65535u ? 0.45 : 0.15 + 0.75 * opacity) * (choosing ? 0.25 : 1.0));
-  if ((flags & 32u) != 0u) width = max(3.0 * size, 22.0 * pixel);
-  else if ((flags & 11u) != 0u) width = max(1.5 * size, ((flags & 1u) != 0u ? 8.0 : 11.0) * pixel);
+  if ((mark & 32u) != 0u) width = max(3.0 * size, 22.0 * pixel);
+  else if ((mark & 11u) != 0u) width = max(1.5 * size, ((mark & 1u) != 0u ? 8.0 : 11.0) * pixel);
   else width = size;
   gl_PointSize = width;
   gl_Position = vec4(mix(from, to, moved) * scale + offset, 0.0, 1.0);
-  if (special != front) gl_Position = vec4(2.0, 2.0, 2.0, 1.0);
 }`;
 
 const FRAGMENT = `#version 300 es
@@ -101,6 +99,7 @@ export class PointMap {
       else gl.vertexAttribIPointer(place, 1, gl.UNSIGNED_BYTE, 0, 0);
       return buffer;
     });
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     this.colors();
@@ -170,6 +169,11 @@ export class PointMap {
     for (let i = 0; i < this.n; i++) if (this.chosen[i]) { flags[i] |= CHOSEN; this.selected++; }
     if (this.current != null) flags[this.current] |= CURRENT;
     this.upload(4, flags);
+    const ringed = [];
+    for (let i = 0; i < this.n; i++) if (flags[i] & (GIVEN | SUGGESTED)) ringed.push(i);
+    if (this.current != null) ringed.push(this.current); // over all others
+    this.ringed = ringed.length;
+    if (this.gl) this.gl.bufferData(this.gl.ELEMENT_ARRAY_BUFFER, Uint32Array.from(ringed), this.gl.DYNAMIC_DRAW);
     this.draw();
   }
 
@@ -207,10 +211,10 @@ export class PointMap {
     gl.uniform1f(this.at.size, ratio * this.pointSize());
     gl.uniform1f(this.at.pixel, ratio);
     gl.uniform1i(this.at.choosing, this.selected > 0 ? 1 : 0);
-    for (const front of [0, 1]) {
-      gl.uniform1i(this.at.front, front);
-      gl.drawArrays(gl.POINTS, 0, this.n);
-    }
+    gl.uniform1i(this.at.front, 0);
+    gl.drawArrays(gl.POINTS, 0, this.n);
+    gl.uniform1i(this.at.front, 1);
+    gl.drawElements(gl.POINTS, this.ringed, gl.UNSIGNED_INT, 0);
     if (t < 1) this.draw();
   }
 
