@@ -19,6 +19,7 @@ CORE = {
     "solvers",
     "methods",
     "classifier",
+    "active",
     "model_selection",
 }
 

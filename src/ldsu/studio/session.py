@@ -123,7 +123,9 @@ class Session:
         self.revision = self.map_revision = 1
         self._n_answers, self._n_learned = 1, 0
         self._header = {"checksum": samples.checksum, "rows": n, "source": samples.table.source.name}
-        self._learner = ActiveLearner(LDSUClassifier(LDSU(kernel=samples.encoder.kernel)), strategy=strategy)
+        # As `ActiveLearner()`: numbers of labels that were asked for say nothing of class sizes.
+        classifier = LDSUClassifier(LDSU(kernel=samples.encoder.kernel), standardize_scores=True)
+        self._learner = ActiveLearner(classifier, strategy=strategy)
         components = layout.principal_components(samples.X)
         self._base = self.positions = layout.unit(components[:, :2])
         self.journal = None if journal is None else Journal(journal, self._header)
