@@ -427,37 +427,54 @@ class Session:
                 if self._closed:
                     return
                 n_answers, labels, marks, before = self._n_answers, self.labels_, self.answers.marks.copy(), self.fitted
-            fitted, failure = before, ""
+            failure = ""
             try:
-                fitted = self._fit(labels, marks, before)
+                self._publish(self._fit(labels, before), before)
+                with self._changed:  # suggestions may take longer than the fit: if there are enough, fit newer answers
+                    enough = self._n_answers != n_answers and len(self._queue()) >= SHOWN
+                if not enough:
+                    queue = self._suggest(marks)
+                    with self._changed:
+                        self.fitted = replace(self.fitted, queue=queue)
             except Exception as error:  # it is shown, and the next answer is tried again
                 failure = str(error) or type(error).__name__
             with self._changed:
-                if fitted.curve != before.curve and self.journal is not None and not self._closed:
-                    with suppress(OSError):  # a full disk: answers say so
-                        self.journal.append({"do": "fit", "accuracy": fitted.curve[-1]})
-                if failure:
-                    self.fitted = replace(self.fitted, error=failure)
-                elif fitted.model is not None:  # classes may have been added or undone since
-                    codes = [self.answers.known_code(str(name)) for name in fitted.model.classes_]
-                    self.fitted = replace(fitted, codes=np.array(codes)[fitted.codes])
-                else:
-                    self.fitted = fitted
+                self.fitted = replace(self.fitted, error=failure)
                 self._n_learned = n_answers
                 self.revision += 1
-                self._place()
                 self._changed.notify_all()
 
-    def _fit(self, labels: np.ndarray, marks: np.ndarray, before: Fitted) -> Fitted:
-        """Fit the model to labels (n,), and ask it all that is shown; `codes` are the places in its `classes_`."""
+    def _publish(self, fitted: Fitted, before: Fitted) -> None:
+        """Show what a fit found."""
+        with self._changed:
+            if fitted.curve != before.curve and self.journal is not None and not self._closed:
+                with suppress(OSError):  # a full disk: answers say so
+                    self.journal.append({"do": "fit", "accuracy": fitted.curve[-1]})
+            if fitted.model is not None:  # classes may have been added or undone since
+                codes = [self.answers.known_code(str(name)) for name in fitted.model.classes_]
+                fitted = replace(fitted, codes=np.array(codes)[fitted.codes])
+            self.fitted = fitted
+            self._place()
+            self.revision += 1
+            self._changed.notify_all()
+
+    def _suggest(self, marks: np.ndarray) -> tuple[int, ...]:
+        """Rows to label next: skipped ones if there are no others."""
+        queue = self._learner.suggest(QUEUE, exclude=np.flatnonzero(marks))
+        if len(queue) == 0:
+            queue = self._learner.suggest(QUEUE, exclude=np.flatnonzero(marks > MARKS.index("skip") + 1))
+        return tuple(int(row) for row in queue)
+
+    def _fit(self, labels: np.ndarray, before: Fitted) -> Fitted:
+        """Fit the model to labels (n,), and ask it all that is shown but suggestions.
+
+        `codes` are the places in its `classes_`.
+        """
         start = time.perf_counter()
         learner = self._learner
         if not np.array_equal(labels, before.labels):
             learner.fit(self.samples.X, labels)
-        queue = learner.suggest(QUEUE, exclude=np.flatnonzero(marks))
-        if len(queue) == 0:
-            queue = learner.suggest(QUEUE, exclude=np.flatnonzero(marks > MARKS.index("skip") + 1))
-        fitted = Fitted(np.full(self.n, -1), np.zeros(self.n), curve=before.curve)
+        fitted = Fitted(np.full(self.n, -1), np.zeros(self.n), queue=before.queue, curve=before.curve)
         model, probabilities = learner.model_, learner.probabilities()
         if model is not None and probabilities is not None:
             best = probabilities.argmax(axis=1)
@@ -478,7 +495,7 @@ class Session:
                 gain=forecast and tuple(float(value - forecast.accuracy) for value in forecast[1:]),
             )
         seconds = round(time.perf_counter() - start, 3)
-        return replace(fitted, labels=labels, queue=tuple(int(row) for row in queue), seconds=seconds)
+        return replace(fitted, labels=labels, seconds=seconds)
 
     def _draw(self, components: np.ndarray) -> None:
         """Compute the map from neighbors, which takes a while with many rows."""
