@@ -8,7 +8,7 @@ LOCK := ci/requirements-py311.lock
 # Small matrices are faster on one thread each; pytest-xdist uses the cores.
 TEST_ENV := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-data test-all coverage fuzz audit test-versions lint format docs package bench clean
+.PHONY: help demo studio test test-data test-all coverage fuzz audit test-versions lint format docs package bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | sort
@@ -16,6 +16,12 @@ help: ## list the targets
 demo: $(READY) ## all methods on digits: a table and a report to open (under 2 minutes)
 	$(BIN)/ldsu bench run experiments/digits.toml --store demo/digits.sqlite
 	$(BIN)/ldsu bench report experiments/digits.toml --store demo/digits.sqlite --out demo
+
+studio: $(READY) ## label digits in a page
+	$(BIN)/python -c 'from pathlib import Path; from PIL import Image; from sklearn.datasets import load_digits; \
+		folder = Path("demo/digits"); folder.mkdir(parents=True, exist_ok=True); \
+		[Image.fromarray((255 - 15 * pixels).astype("uint8")).save(folder / f"{i:04}.png") for i, pixels in enumerate(load_digits().images)]'
+	$(BIN)/ldsu label demo/digits --journal demo/digits.labels.jsonl
 
 test: $(READY) ## the tests, doctests included
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto
@@ -79,6 +85,7 @@ bench: $(READY) ## measure, and write rows under benchmarks/results and a chart 
 	$(BIN)/python benchmarks/encoding.py
 	$(BIN)/python benchmarks/readers.py
 	$(BIN)/python benchmarks/own.py
+	$(BIN)/python benchmarks/studio.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/scaleout.py
 	$(BIN)/python benchmarks/killed_worker.py

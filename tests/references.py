@@ -571,3 +571,68 @@ def mean_average_precision(codes, scores):
     labelled = codes >= 0
     values = [average_precision(codes[labelled] == t, scores[labelled, t]) for t in _classes(codes)]
     return float(np.mean(values))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# active learning
+
+
+def gaussian_process(Z, labelled, noise):
+    """Posterior covariance of the scores of all rows: K - K_l (K_ll + noise I)^-1 K_l^T with K = Z Z^T."""
+    K = Z @ Z.T
+    labelled = np.asarray(labelled, dtype=int)
+    inverse = np.linalg.inv(K[np.ix_(labelled, labelled)] + noise * np.eye(len(labelled)))
+    return K - K[:, labelled] @ inverse @ K[labelled, :]
+
+
+def gaussian_process_mean(Z, labelled, targets, noise):
+    """Posterior mean of the scores of all rows: K_l (K_ll + noise I)^-1 targets."""
+    K = Z @ Z.T
+    return K[:, labelled] @ np.linalg.inv(K[np.ix_(labelled, labelled)] + noise * np.eye(len(labelled))) @ targets
+
+
+def vopt(Z, labelled, noise):
+    """Decrease of the trace of the posterior covariance by a label of each row."""
+    before = np.trace(gaussian_process(Z, labelled, noise))
+    return np.array([before - np.trace(gaussian_process(Z, [*labelled, q], noise)) for q in range(len(Z))])
+
+
+def sigmaopt(Z, labelled, noise):
+    """Decrease of the sum of all entries of the posterior covariance by a label of each row."""
+    before = gaussian_process(Z, labelled, noise).sum()
+    return np.array([before - gaussian_process(Z, [*labelled, q], noise).sum() for q in range(len(Z))])
+
+
+def expected_error(Z, codes, log_p, gain, noise, q):
+    """Expected mean of 1 - max probability over all rows: a refit with each label of q, weighted by its probability.
+
+    Scores are log_p, changed by gain times the change of the posterior mean with targets of 1 and -1.
+    """
+    labelled = np.flatnonzero(codes >= 0)
+    classes = np.arange(len(gain))
+
+    def mean(rows, given):
+        return gaussian_process_mean(Z, rows, np.where(given[:, None] == classes, 1.0, -1.0), noise)
+
+    before, total = mean(labelled, codes[labelled]), 0.0
+    for label in classes:
+        after = mean(np.append(labelled, q), np.append(codes[labelled], label))
+        p = np.exp(log_p + gain * (after - before))
+        p /= p.sum(axis=1, keepdims=True)
+        total += np.exp(log_p[q, label]) * np.mean(1 - p.max(axis=1))
+    return total
+
+
+def herding(Z, candidates, labelled, weights, power, n):
+    """Candidates with the largest weight times added coverage, max over chosen rows of max(0, cosine)^power."""
+    chosen, left = [], list(candidates)
+
+    def cover(x, rows):
+        cosines = [Z[x] @ Z[q] / (np.linalg.norm(Z[x]) * np.linalg.norm(Z[q])) for q in rows]
+        return max([0.0, *(max(0.0, cosine) ** power for cosine in cosines)])
+
+    for _ in range(n):
+        rows = [*labelled, *chosen]
+        gains = [weights[q] * sum(cover(x, [*rows, q]) - cover(x, rows) for x in range(len(Z))) for q in left]
+        chosen.append(left.pop(int(np.argmax(gains))))
+    return chosen

@@ -8,7 +8,7 @@ from pathlib import Path
 import ldsu
 
 ROOT = Path(ldsu.__file__).parent
-EDGES = {"tables", "bench", "cli", "dask"}
+EDGES = {"tables", "bench", "cli", "dask", "studio"}
 CORE = {
     "_utils",
     "labels",
@@ -19,6 +19,7 @@ CORE = {
     "solvers",
     "methods",
     "classifier",
+    "active",
     "model_selection",
 }
 

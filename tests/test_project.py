@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ldsu
+from chromium import CHROMIUM
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,12 +65,19 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("load", ["--rows", 100, "--transforms", 20, "--model-rows", 60, "--fits", 10]),
         ("scaleout", ["--sizes", 1200, "--workers", 1, "--memory", "2GiB", "--min-anchors", 10]),
         pytest.param("killed_worker", ["--rows", 4000, "--repeats", 1, "--stages", "solve"], marks=pytest.mark.slow),
+        (
+            "active",
+            ["--sets", "digits", "--rows", 60, "--draws", 1, "--strategies", "random", "herding", "--no-others"],
+        ),
+        ("studio", ["--points", 2000, "--rows", 300, "--repeats", 1, "--seconds", 0.3]),
         ("search", ["--rows", 200, "--grid-part", 0.0005, "--sample", 2]),
     ],
 )
 def test_benchmark_runs_at_tiny_size_and_writes_rows(script, arguments, tmp_path):
     if script == "gpu":
         pytest.importorskip("torch", reason="PyTorch is not installed")
+    if script == "studio" and CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
     run(f"benchmarks/{script}.py", *arguments, "--out", tmp_path)
     with (tmp_path / f"{script}.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -1,7 +1,7 @@
 """Features from many samples and few labels.
 
-samples -> labels, kernels -> neighbors -> graphs -> spectrum, solvers -> methods -> classifier -> model_selection
--> io; tables, datasets -> dask, bench -> cli
+samples -> labels, kernels -> neighbors -> graphs -> spectrum, solvers -> methods -> classifier -> active,
+model_selection -> io; tables, datasets -> studio, dask, bench -> cli
 """
 
 from importlib import import_module

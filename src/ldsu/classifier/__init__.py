@@ -9,6 +9,7 @@ from ldsu.classifier._classifier import (
     LDSUClassifier,
     MeanOf,
     TrainingRows,
+    TrainingView,
     row_lengths,
 )
 from ldsu.classifier._shares import resolve_shares
@@ -30,6 +31,7 @@ __all__ = [
     "Scaling",
     "Supervised",
     "TrainingRows",
+    "TrainingView",
     "resolve_shares",
     "row_lengths",
 ]

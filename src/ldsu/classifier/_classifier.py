@@ -418,6 +418,27 @@ class Confidence(NamedTuple):
     familiarity: np.ndarray
 
 
+class TrainingView(NamedTuple):
+    """Training samples as a fitted `LDSUClassifier` sees them.
+
+    Attributes
+    ----------
+    features : ndarray of shape (n, r)
+        Scaled features: their inner products are the covariance of a Gaussian process whose mean is the classifier.
+    probabilities : ndarray of shape (n, c)
+        Class probabilities.
+    noise : float
+        Variance of a label in the units of the features: the ridge of the classifier.
+    gain : ndarray of shape (c,)
+        Change of the logarithm of a probability, before normalization, with the score of the Gaussian process.
+    """
+
+    features: np.ndarray
+    probabilities: np.ndarray
+    noise: float
+    gain: np.ndarray
+
+
 @parameters
 class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     """Classify with few labels: semi-supervised features, a self-trained linear classifier, and a vote by evidence.
@@ -538,7 +559,11 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(features))
         self._lengths = np.sort(row_lengths(Z))
-        return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None)
+        rows = TrainingRows(Z)
+        self._fit_to_features(rows, codes, X if self._may_be_supervised() else None)
+        # Who passes a problem fits these samples again and again, and asks for their features in between.
+        self._training_rows = None if problem is None else rows
+        return self
 
     def _encode(self, y: ArrayLike | None, n: int) -> np.ndarray:
         """Class numbers of the n rows; sets `classes_` and `class_shares_`."""
@@ -583,8 +608,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
                 log_shares = self._log_shares(mean_of, codes, left_out)
             self.score_center_ = self._shifted_center(log_shares)
             self.leave_one_out_accuracy_ = None
+            self._left_out = None
             if left_out is not None:
-                left_out = left_out[0], left_out[1] + log_shares
+                self._left_out = left_out = left_out[0], left_out[1] + log_shares
                 self.leave_one_out_accuracy_ = float(np.mean(left_out[1].argmax(axis=1) == codes[left_out[0]]))
             if self.supervised_ is None:
                 self._scale_probabilities(mean_of, codes, kept)
@@ -596,6 +622,33 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self._warn_isolated(rows.lengths()[unlabelled], "unlabelled training row(s)")
         self.transduction_ = self.classes_[np.where(codes < 0, predicted, codes)]
         return self
+
+    def left_out_probabilities(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows and leave-one-out probabilities (m, c) behind `leave_one_out_accuracy_`.
+
+        None if it was not evaluated, and after loading.
+        """
+        found = getattr(self, "_left_out", None)
+        return found and (found[0], _softmax(found[1], self._sharpness / self._odds))
+
+    def training_view(self, X: MatrixLike) -> TrainingView:
+        """The training samples X (n, d) as the model sees them.
+
+        After ``fit(X, y, problem=problem)`` features and scores are those of the fit; otherwise they are computed. Only
+        with ``classifier=None``.
+        """
+        check_is_fitted(self)
+        if self.classifier is not None:
+            raise ValueError("training_view needs classifier=None: scores of other classifiers have no known scale.")
+        rows = getattr(self, "_training_rows", None)
+        if rows is None:
+            Z = self._scaled_features(X)
+            probabilities = self._probabilities(Z, X)
+        else:
+            Z = rows.Z
+            probabilities = self._scores_to_probabilities((rows.scores - self.score_center_) / self.score_scale_, Z)
+        gain = np.broadcast_to(self._sharpness / self.score_scale_, self.classes_.shape)
+        return TrainingView(Z, probabilities, float(self.classifier_.alpha), gain)
 
     def _left_out_scores(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Labelled rows and their leave-one-out log-odds (m, c), of classes with two labels or more; None without."""
@@ -895,7 +948,10 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             )
 
     def _probabilities(self, Z: Any, X: Any = None) -> np.ndarray:
-        probabilities = _softmax(self._scores(Z, X), self._sharpness)
+        return self._scores_to_probabilities(self._scores(Z, X), Z)
+
+    def _scores_to_probabilities(self, scores: np.ndarray, Z: Any) -> np.ndarray:
+        probabilities = _softmax(scores, self._sharpness)
         isolated = self._isolated(row_lengths(Z))
         # Not exactly equal, so that the largest probability is still that of the predicted label.
         probabilities[isolated] = (1 - 1e-6) / self.classes_.size + 1e-6 * probabilities[isolated]

@@ -12,6 +12,7 @@ from ldsu.cli.compare import compare
 from ldsu.cli.completion import completion
 from ldsu.cli.data import data
 from ldsu.cli.fit_predict import export, fit, inspect, predict, transform
+from ldsu.cli.label import label
 from ldsu.cli.options import ErrorHandlingGroup, examples
 
 if find_spec("rich") is None:
@@ -25,6 +26,7 @@ if find_spec("rich") is None:
     epilog=examples(
         "ldsu fit table.csv --label species -o model.ldsu",
         "ldsu predict model.ldsu table.csv -o labels.csv",
+        "ldsu label table.csv",
         "ldsu compare table.csv --label species --out comparison",
         "ldsu bench run table1-quick",
     ),
@@ -35,5 +37,5 @@ def cli(debug: bool) -> None:
     """Label many rows from a few: fit a model to your table, apply it, compare methods, repeat experiments."""
 
 
-for command in (fit, predict, transform, inspect, compare, export, completion, bench, data):
+for command in (fit, predict, transform, inspect, label, compare, export, completion, bench, data):
     cli.add_command(command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ldsu.tables.model import Predictions, TableModel, Task
     from ldsu.tables.table import Table
 
-COLUMNS = ("label", "probability", "confidence", "runner_up", "familiarity")
 COLUMN_HEADER = ("column", "read as", "processing")
 # Options that set the kind of a column.
 KIND_OPTIONS = {
@@ -74,6 +73,22 @@ def read_task(
     **columns: Sequence[str],
 ) -> Task:
     """Read a table with the values of `table_options`."""
+    kinds = column_kinds(columns)
+    with reporter.spinner(f"reading {table.name}") as show:
+        from ldsu.tables.model import prepare
+        from ldsu.tables.readers import read_table
+
+        read = read_table(table, labels=labels, progress=count_images(show))
+        show("inspecting the columns")
+        none = unlabelled or None  # without the option, detected from the labels
+        task = prepare(read, label, kinds=kinds, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
+    for warning in task.warnings:
+        reporter.warn(warning)
+    return task
+
+
+def column_kinds(columns: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Kind by column, from the options of `KIND_OPTIONS`."""
     kinds: dict[str, Any] = {}
     for option in KIND_OPTIONS:
         kind = "ignored" if option == "ignore" else option
@@ -81,17 +96,7 @@ def read_task(
             if name in kinds:
                 raise ValueError(f"Column {name!r} has two options: {kinds[name]} and {kind}. Use only one.")
             kinds[name] = kind
-    with reporter.spinner(f"reading {table.name}") as show:
-        from ldsu.tables.model import prepare
-        from ldsu.tables.readers import read_table
-
-        read = read_table(table, labels=labels, progress=_count_images(show))
-        show("inspecting the columns")
-        none = unlabelled or None  # without the option, detected from the labels
-        task = prepare(read, label, kinds=kinds, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
-    for warning in task.warnings:
-        reporter.warn(warning)
-    return task
+    return kinds
 
 
 def _parse_shares(text: str) -> str | dict[str, float]:
@@ -107,7 +112,8 @@ def _parse_shares(text: str) -> str | dict[str, float]:
         ) from None
 
 
-def _count_images(show: Callable[[str], None]) -> Callable[[int, int], None]:
+def count_images(show: Callable[[str], None]) -> Callable[[int, int], None]:
+    """A function that shows how many images were read."""
     return lambda done, total: show(f"{done:,} of {total:,} images")
 
 
@@ -302,9 +308,9 @@ def predict(
     start = time.perf_counter()
     with reporter.spinner(f"predicting {read.n_rows:,} rows"):
         predictions = fitted.predict(read)
-    predicted = {name: getattr(predictions, name) for name in COLUMNS}
-    rounded = {name: values.round(6) if values.dtype.kind == "f" else values for name, values in predicted.items()}
-    _write_rows(read, rounded, read.column_names if keep_all else keep, output)
+    from ldsu.tables.writers import write_rows
+
+    write_rows(read, predictions.columns(), read.column_names if keep_all else keep, output)
     summary = _prediction_summary(fitted, read, predictions, time.perf_counter() - start)
     summary |= {"model": model, "table": table, "output": output, **missing}
     _print_predictions(reporter, summary)
@@ -341,7 +347,9 @@ def transform(
         write_array(features, output)
     else:
         named = {f"feature{j:0{len(str(r - 1))}d}": features[:, j] for j in range(r)}
-        _write_rows(read, named, keep, output)
+        from ldsu.tables.writers import write_rows
+
+        write_rows(read, named, keep, output)
     reporter.info(f"{n:,} rows, {r:,} features" + (f" in {output}" if output else ""))
     reporter.finish({"rows": n, "features": r, "output": output})
 
@@ -438,7 +446,7 @@ def _load_and_read(
                 f"{model.name} holds a {type(fitted).__name__} that was saved from Python and cannot read tables. "
                 "Load it in Python with ldsu.load_model."
             )
-        read = fitted.read(table, progress=_count_images(show))
+        read = fitted.read(table, progress=count_images(show))
         for name in keep:
             require_column(read, name)
     for note in read.notes:
@@ -468,20 +476,6 @@ def _require_rows_output(
     if output.suffix.lower() not in suffixes:
         raise ValueError(f"{output} has an unknown suffix: use one of {', '.join(suffixes)}.")
     require_output(output, force, inputs)
-
-
-def _write_rows(table: Table, computed: dict[str, Any], keep: Sequence[str], output: Path | None) -> None:
-    """Write names of rows, computed columns, and kept columns of the table, renamed if their name is taken."""
-    from ldsu.tables.writers import write_columns
-
-    names = {"row": range(1, table.n_rows + 1)} if table.row_names is None else {"file": list(table.row_names)}
-    columns: dict[str, Any] = {**names, **computed}
-    for name in keep:
-        new = name
-        while new in columns or new in ("row", "file"):
-            new = f"table.{new}"
-        columns[new] = table.column(name)
-    write_columns(columns, output)
 
 
 def _prediction_summary(model: TableModel, table: Table, predictions: Predictions, seconds: float) -> dict[str, Any]:

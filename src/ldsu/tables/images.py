@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections import Counter
@@ -216,6 +217,19 @@ def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> tuple[
         if resized:
             flat = flat.resize(size[::-1], resampling)
         return np.asarray(flat), {"resized": resized, "deep": deep, "frames": several_frames}
+
+
+def thumbnail(path: Path, side: int = 512) -> bytes:
+    """An image as a PNG file of at most `side` pixels each way, upright and on white."""
+    import_extra("PIL.Image")
+    with readable(path, AN_IMAGE, REPAIR), _opened(path) as image:
+        image.load()
+        upright = import_extra("PIL.ImageOps").exif_transpose(image)
+        flat = _eight_bits(upright) if image.mode.startswith("I") else _on_white(upright)
+        flat.thumbnail((side, side))
+        png = io.BytesIO()
+        flat.save(png, "PNG")
+        return png.getvalue()
 
 
 @contextmanager

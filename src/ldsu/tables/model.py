@@ -48,6 +48,12 @@ class Predictions(NamedTuple):
     familiarity: np.ndarray
     n_isolated: int
 
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns that `ldsu predict` writes; numbers have six digits."""
+        named = self._asdict()
+        del named["n_isolated"]
+        return {name: values.round(6) if values.dtype.kind == "f" else values for name, values in named.items()}
+
 
 @dataclass(frozen=True, eq=False)
 class Task:

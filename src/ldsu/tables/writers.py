@@ -7,14 +7,14 @@ import io
 import re
 import sys
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from ldsu._utils.files import replacing
-from ldsu.tables.table import import_extra
+from ldsu.tables.table import Table, import_extra
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npz")
 
@@ -41,6 +41,18 @@ def write_columns(columns: Mapping[str, Any], path: Path | None) -> None:
             _write_npz(columns, file)
     else:
         _write_arrow(columns, path, suffix)
+
+
+def write_rows(table: Table, computed: Mapping[str, Any], keep: Sequence[str], path: Path | None) -> None:
+    """Write names of rows, computed columns, and kept columns of the table, renamed if their name is taken."""
+    names = {"row": range(1, table.n_rows + 1)} if table.row_names is None else {"file": list(table.row_names)}
+    columns: dict[str, Any] = {**names, **computed}
+    for name in keep:
+        new = name
+        while new in columns or new in ("row", "file"):
+            new = f"table.{new}"
+        columns[new] = table.column(name)
+    write_columns(columns, path)
 
 
 def write_array(array: np.ndarray, path: Path) -> None:
