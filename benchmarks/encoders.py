@@ -1,6 +1,7 @@
 """What a pretrained encoder is worth with few labels, and what is best on its vectors.
 
 python benchmarks/encoders.py                 # needs the texts and photos of the data folder, and the packaged encoders
+python benchmarks/encoders.py --chart docs/encoders.svg
 python benchmarks/encoders.py --made          # two made sets of texts and a made encoder, to try the script
 
 Accuracy and mean average precision on the rows without a label, for TF-IDF or pixels and for each installed encoder.
@@ -15,12 +16,12 @@ import io
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rows import RESULTS, Rows, find_data
+from rows import RESULTS, Rows, find_data, pyplot_for_svg
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import normalize
@@ -84,9 +85,9 @@ def made() -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray]]:
         yield name, {"TF-IDF": Words.learn(np.array(texts))(np.array(texts)), "letters": vectors}, y
 
 
-def measured(rows: Rows, n_rows: int) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray]]:
+def measured(rows: Rows, sets: Sequence[str], n_rows: int) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray]]:
     """Each data set with its representations; the time of what is encoded here goes into rows."""
-    for name in (*TEXTS, "photos"):
+    for name in sets:
         found = photos_and_classes() if name == "photos" else texts_and_classes(name)
         if found is None:
             print(f"{name}: not there, left out")
@@ -100,6 +101,7 @@ def measured(rows: Rows, n_rows: int) -> Iterator[tuple[str, dict[str, np.ndarra
         else:
             plain = {"TF-IDF": Words.learn(np.array(items))(np.array(items))}
             contents, kind = [item.encode() for item in items], "text"
+        encoded: dict[str, np.ndarray] = {}
         for encoder_name, entry in PACKAGED.items():
             if entry.kind == kind:
                 try:
@@ -117,8 +119,8 @@ def measured(rows: Rows, n_rows: int) -> Iterator[tuple[str, dict[str, np.ndarra
                     f"{name}, {encoder_name}: {len(items)} in {wall:.1f} s, {cpu:.1f} s of CPU",
                     flush=True,
                 )
-                plain[encoder_name] = vectors
-        yield name, plain, y
+                encoded[encoder_name] = vectors
+        yield name, encoded | plain, y
 
 
 def scores_of(model: Any, X: np.ndarray, n_classes: int) -> np.ndarray:
@@ -143,19 +145,31 @@ def measure(rows: Rows, case: str, X: np.ndarray, y: np.ndarray, n_labels: int, 
             scores = scores_of(model, X[rest], y.max() + 1)
             predicted = model.predict(X[rest])
         rows.add(case, n_labels, f"{name}: accuracy", split, float(np.mean(predicted == y[rest])), "")
-        rows.add(case, n_labels, f"{name}: MAP", split, mean_average_precision(y[rest], scores), "")
+        rows.add(
+            case,
+            n_labels,
+            f"{name}: MAP",
+            split,
+            mean_average_precision(y[rest], scores, classes=np.arange(scores.shape[1])),
+            "",
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--made", action="store_true")
+    parser.add_argument("--chart", type=Path, help="draw the kept rows into this SVG, and measure nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--sets", nargs="+", choices=(*TEXTS, "photos"), default=(*TEXTS, "photos"))
     parser.add_argument("--rows", type=int, default=2000, help="rows of each data set, drawn once")
     parser.add_argument("--labels", type=int, nargs="+", default=LABELS)
     options = parser.parse_args(arguments)
     rows = Rows("encoders")
-    for name, representations, y in made() if options.made else measured(rows, options.rows):
+    if options.chart:
+        draw(options.out / "encoders.csv", options.chart)
+        return
+    for name, representations, y in made() if options.made else measured(rows, options.sets, options.rows):
         for representation, vectors in representations.items():
             X = normalize(np.asarray(vectors, dtype=np.float64)) if representation != "pixels" else vectors
             for n_labels in options.labels:
@@ -163,6 +177,35 @@ def main(arguments: list[str] | None = None) -> None:
                     measure(rows, f"{name}, {representation}", X, y, n_labels, split)
             rows.write(options.out)
             print_table(rows, f"{name}, {representation}")
+
+
+def draw(kept: Path, chart: Path) -> None:
+    """Accuracy against labels per class, a panel for each data set."""
+    pyplot = pyplot_for_svg()
+    with kept.open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["what"].endswith(": accuracy")]
+    lines = (
+        ("pixels", OURS, "pixels or TF-IDF, ldsu", ":"),
+        ("TF-IDF", OURS, "pixels or TF-IDF, ldsu", ":"),
+        ("efficientnet-lite0", OURS, "encoder, ldsu", "-"),
+        ("sentence-encoder", OURS, "encoder, ldsu", "-"),
+        ("efficientnet-lite0", "logistic regression", "encoder, logistic regression", "--"),
+        ("sentence-encoder", "logistic regression", "encoder, logistic regression", "--"),
+    )
+    names = list(dict.fromkeys(row["case"].partition(", ")[0] for row in rows))
+    figure, panels = pyplot.subplots(1, len(names), figsize=(8, 2.8), sharey=True, layout="constrained", squeeze=False)
+    for name, axes in zip(names, panels[0], strict=True):
+        for representation, method, label, style in lines:
+            mine = [r for r in rows if r["case"] == f"{name}, {representation}" and r["what"] == f"{method}: accuracy"]
+            labels = sorted({int(row["n"]) for row in mine})
+            means = [np.mean([float(row["value"]) for row in mine if int(row["n"]) == m]) for m in labels]
+            if mine:
+                axes.plot(range(len(labels)), means, style, marker="o", markersize=3, label=label)
+                axes.set_xticks(range(len(labels)), labels)
+        axes.set(title=name, xlabel="labels per class", ylim=(0, 1))
+    panels[0, 0].set_ylabel("accuracy")
+    panels[0, 0].legend(fontsize=7, loc="upper left")
+    figure.savefig(chart, metadata={"Date": None})
 
 
 def print_table(rows: Rows, case: str) -> None:

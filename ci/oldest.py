@@ -13,7 +13,7 @@ BOUND = re.compile(r"(?P<name>[\w-]+)>=(?P<version>[\d.]+)")
 # Tools that check the code or build the site do not meet the user: the newest serve. The tests install no encoder.
 TOOLS = ("dev", "docs", "gpu", "bench")
 HUBS = ("sentence-transformers", "transformers", "timm", "torchvision", "open-clip", "onnxruntime")
-NOT_TESTED = (*TOOLS, *HUBS, "text", "text-numpy", "photos")
+NOT_TESTED = (*TOOLS, *HUBS, "text", "text-torch", "photos")
 
 
 def oldest(project: Path = PROJECT) -> dict[str, str]:

