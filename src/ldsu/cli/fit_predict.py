@@ -61,8 +61,8 @@ def table_options(function: Command) -> Command:
             metavar="NAME",
             default=("auto",),
             show_default="installed ones",
-            help="Pretrained encoder of texts or of a folder of images: sentence-encoder, efficientnet-lite0, onnx:FILE, "
-            "timm:MODEL, ... or none. One of each kind.",
+            help="Pretrained encoder of texts or of a folder of images: sentence-encoder, efficientnet-lite0, "
+            "onnx:FILE, timm:MODEL, ... or none. One of each kind.",
         ),
         documented_option("--kernel", "tables/model.py", help="Kernel; cosine and linear are for a few thousand rows."),
     ]
