@@ -60,6 +60,7 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("parameters", ["--tiny"]),
         ("robustness", ["--tiny"]),
         ("encoding", ["--tiny", "--splits", 1, "--labels", 3]),
+        ("encoders", ["--made", "--splits", 1, "--labels", 3]),
         ("readers", ["--tiny"]),
         ("own", ["--draws", 1, "--tables", "tickets (made up), CSV with text"]),
         ("load", ["--rows", 100, "--transforms", 20, "--model-rows", 60, "--fits", 10]),

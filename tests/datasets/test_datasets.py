@@ -14,6 +14,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
+from ldsu._utils import files
 from ldsu.datasets import (
     DATASETS,
     PREPROCESSINGS,
@@ -128,13 +129,13 @@ def test_folders_are_searched_in_order(small, monkeypatch, tmp_path):
 def test_cache_folder_follows_the_platform(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "cache"
     monkeypatch.delenv("LDSU_CACHE")
-    monkeypatch.setattr(_registry.sys, "platform", "linux")
+    monkeypatch.setattr(files.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "ldsu"
-    monkeypatch.setattr(_registry.sys, "platform", "win32")
+    monkeypatch.setattr(files.sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert cache_folder() == tmp_path / "local" / "ldsu"
-    monkeypatch.setattr(_registry.sys, "platform", "darwin")
+    monkeypatch.setattr(files.sys, "platform", "darwin")
     assert cache_folder().parts[-3:] == ("Library", "Caches", "ldsu")
 
 

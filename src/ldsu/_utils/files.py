@@ -1,4 +1,4 @@
-"""Atomic file writes."""
+"""Atomic file writes, and the cache folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,3 +104,16 @@ def _write_errors(path: Path) -> Iterator[None]:
         failure = WriteError(f"{path} cannot be written ({error.strerror or error}). {advice}.")
         failure.errno = error.errno
         raise failure from error
+
+
+def cache_folder() -> Path:
+    """Folder of downloads and embeddings: ``LDSU_CACHE``, or ``ldsu`` in the user cache folder of the platform."""
+    if chosen := os.environ.get("LDSU_CACHE"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "ldsu"

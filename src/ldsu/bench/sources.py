@@ -69,7 +69,7 @@ def _read_table(path: Path, name: str) -> Dataset:
             f"Table {name!r} not found: tables/{path.name} is neither in LDSU_DATA nor in ../shared/data. "
             "Set LDSU_DATA to the folder that has it."
         )
-    task = prepare(read_table(path), LABEL)
+    task = prepare(read_table(path), LABEL, encoder="none")
     codes, _ = encode_labels(task.labels, len(task.labels))
     kept = np.flatnonzero((codes >= 0) & (class_counts(codes)[codes] >= MIN_ROWS))
     y, classes = encode_labels(task.labels[kept], kept.size)

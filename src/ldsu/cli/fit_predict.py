@@ -54,6 +54,15 @@ def table_options(function: Command) -> Command:
             parameter="scaling",
             help="Numbers: each column by its standard deviation, all by one factor, as word counts, or unchanged.",
         ),
+        click.option(
+            "--encoder",
+            multiple=True,
+            metavar="NAME",
+            default=("auto",),
+            show_default="installed ones",
+            help="Pretrained encoder of texts or of a folder of images: sentence-encoder, efficientnet-lite0, "
+            "onnx:FILE, timm:MODEL, ... or none. One of each kind.",
+        ),
         documented_option("--kernel", "tables/model.py", help="Kernel; cosine and linear are for a few thousand rows."),
     ]
     for option in reversed(options):
@@ -70,18 +79,29 @@ def read_task(
     unlabelled: Sequence[str],
     scale: str,
     kernel: str,
+    encoder: Sequence[str],
     **columns: Sequence[str],
 ) -> Task:
     """Read a table with the values of `table_options`."""
     kinds = column_kinds(columns)
     with reporter.spinner(f"reading {table.name}") as show:
+        from ldsu.tables.embedded import resolve_encoders
         from ldsu.tables.model import prepare
         from ldsu.tables.readers import read_table
 
-        read = read_table(table, labels=labels, progress=count_images(show))
+        pixels = not (table.is_dir() and "image" in resolve_encoders(encoder))
+        read = read_table(table, labels=labels, progress=count_images(show), pixels=pixels)
         show("inspecting the columns")
         none = unlabelled or None  # without the option, detected from the labels
-        task = prepare(read, label, kinds=kinds, scaling=scale, unlabelled=none, kernel=kernel)  # type: ignore[arg-type]
+        task = prepare(
+            read,
+            label,
+            kinds=kinds,
+            scaling=scale,  # type: ignore[arg-type]
+            unlabelled=none,
+            kernel=kernel,
+            encoder=encoder,
+        )
     for warning in task.warnings:
         reporter.warn(warning)
     return task
@@ -369,12 +389,27 @@ def inspect(model: Path, as_json: bool) -> None:
             encoder = described["model"]["fields"]["encoder"]["fields"]
             fields = (column["fields"] for column in encoder["columns"])
             columns = ((of["name"], of["kind"], of["note"]) for of in fields)
-            learned = (encoder[name] for name in ("scaling", "matrix_columns", "image_shape"))
-            described["about"]["columns"] = decisions(columns, *learned)
+            described["about"]["columns"] = decisions(
+                columns,
+                encoder["scaling"],
+                encoder["matrix_columns"],
+                encoder["image_shape"],
+                embedded=[_stored_embedding(words) for words in encoder["words"]],
+                photos=_stored_embedding(encoder.get("photos")),
+            )
     if as_json:
         click.echo(json.dumps(described))
     else:
         _print_model(Reporter(to_stdout=True), model, described)
+
+
+def _stored_embedding(stored: dict[str, Any] | None) -> str:
+    """What a model file says of an encoder; empty for words."""
+    from ldsu.tables.embedded import describe_embedding
+
+    if stored is None or stored["class"] != "Embedding":
+        return ""
+    return describe_embedding(stored["fields"]["encoder"], stored["fields"]["version"])
 
 
 @command("ldsu export digits.ldsu -o digits.onnx")

@@ -1,7 +1,8 @@
 """Public data sets, loaded by name: read from disk or downloaded, checked, and preprocessed."""
 
+from ldsu._utils.files import cache_folder
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo
-from ldsu.datasets._registry import Dataset, cache_folder, load
+from ldsu.datasets._registry import Dataset, load
 from ldsu.datasets.bags import bag_of_words
 from ldsu.datasets.events import Events
 from ldsu.datasets.formats import DatasetError, DatasetWarning

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import sys
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ldsu._utils.files import cache_folder
 from ldsu.datasets._catalogue import DATASETS, DatasetInfo, Form
 from ldsu.datasets.bags import Documents
 from ldsu.datasets.download import DownloadError, fetch
@@ -141,19 +141,6 @@ def load(
     )
     vars(dataset)["fingerprint"] = _fingerprint(content, arrays.X.shape, arrays.image_shape, preprocessing)
     return dataset
-
-
-def cache_folder() -> Path:
-    """Folder of downloads: ``LDSU_CACHE``, or ``ldsu`` in the user cache folder of the platform."""
-    if chosen := os.environ.get("LDSU_CACHE"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "ldsu"
 
 
 Content = tuple[str, str]

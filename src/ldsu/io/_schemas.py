@@ -186,7 +186,7 @@ def _check_encoder(encoder: Any) -> Checks:
     exists = encoder.numbers is None or encoder.numbers.flagged.max(initial=-1) < numbers
     yield exists, "it flags a column that does not exist"
     texts = len(encoder.of_kind("text"))
-    with_words = sum(bool(words.vocabulary) for words in encoder.words)
+    with_words = sum(bool(getattr(words, "vocabulary", True)) for words in encoder.words)
     fits = texts == with_words == len(encoder.words)
     yield fits, f"it has {texts} column(s) of text and words for {with_words}"
     fits = encoder.image_shape is None or math.prod(encoder.image_shape) == encoder.matrix_columns
@@ -366,9 +366,10 @@ SCHEMAS |= {
         kernel=text("rbf", "cosine", "linear"),
         numbers=Optional(Object("Numbers")),
         counts=Optional(Object("Words")),
-        words=Objects("Words"),
+        words=Objects("Words", "Embedding"),
         notes=TEXTS,
         first_index=Optional(integer(high=1)),
+        photos=if_set(Optional(Object("Embedding"))),
     ),
     "Column": _data(
         "ldsu.tables.columns",
@@ -382,6 +383,12 @@ SCHEMAS |= {
         lambda numbers: [((numbers.scale > 0).all(), "it divides a column by zero or less")],
         **arrays("f", fill="p", center="p", scale="p"),
         **arrays("i", low=0, flagged="q"),
+    ),
+    "Embedding": _data(
+        "ldsu.tables.embedded",
+        **dict.fromkeys(("encoder", "version", "fingerprint"), text()),
+        center=Array("f", "r"),
+        scale=_POSITIVE,
     ),
     "Words": _data(
         "ldsu.tables.text_features", _check_words, vocabulary=TEXTS, **arrays("f", idf="v", directions="v r")

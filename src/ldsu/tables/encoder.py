@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
 
 from ldsu._utils.memory import require_memory
+from ldsu.encoders import Encoder
 from ldsu.tables.columns import (
     Column,
     Kind,
@@ -20,6 +21,7 @@ from ldsu.tables.columns import (
     numbers_of,
     texts_of,
 )
+from ldsu.tables.embedded import Embedding, image_paths
 from ldsu.tables.table import Table, TableError, listed
 from ldsu.tables.text_features import Words
 
@@ -84,9 +86,9 @@ class Numbers:
 class TableEncoder:
     """Learned encoding of the rows of a table as points (n, d).
 
-    Number columns come first, then categories (one-hot), then texts (`Words`). Two different levels of a category
-    have the typical distance of two rows in a number column; a missing level is equally far from all levels. All texts
-    together have the same weight as all other columns.
+    Number columns come first, then categories (one-hot), then texts (`Words`, or an `Embedding`) and images (an
+    `Embedding`). Two different levels of a category have the typical distance of two rows in a number column; a missing
+    level is equally far from all levels. All texts and images together have the same weight as all other columns.
     """
 
     columns: tuple[Column, ...]  # the named columns, including ignored ones
@@ -96,9 +98,10 @@ class TableEncoder:
     kernel: str
     numbers: Numbers | None
     counts: Words | None  # encoding of number columns that are counts
-    words: tuple[Words, ...]  # encoding of each text column
+    words: tuple[Words | Embedding, ...]  # encoding of each text column
     notes: tuple[str, ...] = ()  # on all columns together
     first_index: int | None = None  # of the first column in LIBSVM text
+    photos: Embedding | None = None  # encoding of image files, in place of their pixels
 
     @classmethod
     def learn(
@@ -109,15 +112,22 @@ class TableEncoder:
         kinds: Mapping[str, Kind] | None = None,
         scaling: Scaling | Literal["auto"] = "auto",
         kernel: str = "rbf",
+        encoders: Mapping[str, Encoder] | None = None,
     ) -> TableEncoder:
         """Detect the kind of each column and learn its encoding, from labelled and unlabelled rows.
 
-        The parameters are those of `ldsu.tables.prepare`. The label column is not encoded.
+        The parameters are those of `ldsu.tables.prepare`, with encoders by the kind of what they encode. The label
+        column is not encoded.
         """
+        encoders = encoders or {}
+        photos = None
+        if "image" in encoders and table.row_names is not None:
+            photos = Embedding.learn(encoders["image"], image_paths(table), "images")
+            table = _without_pixels(table)
         columns = tuple(detect_columns(table, label=label, kinds=kinds))
         used = [column for column in columns if column.kind != "ignored"]
         p = table.n_matrix_columns
-        if not used and not p:
+        if not used and not p and photos is None:
             raise TableError(f"{table.source.name} has no usable column besides the labels.")
         numeric = [column for column in used if column.kind in ("number", "time")]
         notes: list[str] = []
@@ -137,7 +147,13 @@ class TableEncoder:
                 _note_missing(missing, f"filled with the column median{more if numbers.flagged.size else ''}", notes)
         else:
             scaling = "each"
-        words = tuple(_learn_words(table, column.name) for column in used if column.kind == "text")
+        texts = [column.name for column in used if column.kind == "text"]
+        words = tuple(
+            Embedding.learn(encoders["text"], texts_of(table, name), f"column {name!r}")
+            if "text" in encoders
+            else _learn_words(table, name)
+            for name in texts
+        )
         missing = {
             column.name: missing_of(table, column.name) for column in used if column.kind in ("category", "text")
         }
@@ -153,10 +169,13 @@ class TableEncoder:
             words=words,
             notes=tuple(notes),
             first_index=table.first_index,
+            photos=photos,
         )
 
     def transform(self, table: Table) -> np.ndarray:
         """Points (n, d) of the rows of a table with the same columns; other columns are ignored."""
+        if self.photos is not None:
+            table = _without_pixels(table)
         self.check(table)
         blocks = []
         if self.numbers is not None or self.counts is not None:
@@ -170,9 +189,11 @@ class TableEncoder:
         texts = self.of_kind("text")
         # Numbers, their indicators, categories, and all counts together have unit weight each.
         n_others = self._n_numbers + len(self.of_kind("category")) + (self.counts is not None)
-        weight = np.sqrt(max(n_others, 1) / max(len(texts), 1))
+        weight = np.sqrt(max(n_others, 1) / max(len(texts) + (self.photos is not None), 1))
         for column, words in zip(texts, self.words, strict=True):
             blocks.append(weight * words(texts_of(table, column.name)))
+        if self.photos is not None:
+            blocks.append(weight * self.photos(image_paths(table)))
         return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
 
     def of_kind(self, *kinds: Kind) -> list[Column]:
@@ -182,9 +203,9 @@ class TableEncoder:
     @property
     def n_points_columns(self) -> int:
         """d, the number of columns of encoded points."""
-        words = [*self.words, *(() if self.counts is None else (self.counts,))]
+        blocks = [item for item in (*self.words, self.counts, self.photos) if item is not None]
         levels = sum(len(column.levels) for column in self.of_kind("category"))
-        return int(self._n_numbers + levels + sum(item.directions.shape[1] for item in words))
+        return int(self._n_numbers + levels + sum(item.n_columns for item in blocks))
 
     @property
     def _n_numbers(self) -> int:
@@ -209,7 +230,9 @@ class TableEncoder:
     def decisions(self) -> list[tuple[str, str, str]]:
         """(column, kind, encoding) of each column; unnamed columns are grouped."""
         columns = ((column.name, column.kind, column.note) for column in self.columns)
-        return decisions(columns, self.scaling, self.matrix_columns, self.image_shape)
+        embedded = [str(words) if isinstance(words, Embedding) else "" for words in self.words]
+        photos = "" if self.photos is None else str(self.photos)
+        return decisions(columns, self.scaling, self.matrix_columns, self.image_shape, embedded, photos)
 
     def check(self, table: Table) -> None:
         """Raise an error if a table lacks columns that the encoder needs."""
@@ -234,9 +257,17 @@ class TableEncoder:
 
 
 def decisions(
-    columns: Iterable[tuple[str, str, str]], scaling: str, matrix_columns: int, image_shape: Sequence[int] | None
+    columns: Iterable[tuple[str, str, str]],
+    scaling: str,
+    matrix_columns: int,
+    image_shape: Sequence[int] | None,
+    embedded: Sequence[str] = (),
+    photos: str = "",
 ) -> list[tuple[str, str, str]]:
-    """`TableEncoder.decisions` from the attributes of an encoder, its columns as (name, kind, note)."""
+    """`TableEncoder.decisions` from the attributes of an encoder, its columns as (name, kind, note).
+
+    `embedded` describes the encoder of each text column, and `photos` that of image files; both empty without one.
+    """
     encodings = {
         "number": {"each": "standardized", "common": "common scale", "none": "not scaled"}.get(
             scaling, "word counts: TF-IDF, 100 components"
@@ -246,14 +277,22 @@ def decisions(
         "text": "TF-IDF of words, 100 components",
         "ignored": "dropped",
     }
-    rows = []
+    rows = [("images", "files", photos)] if photos else []
     if matrix_columns and image_shape is not None:
         color = "gray" if len(image_shape) == 2 else "color"
         rows.append((f"{image_shape[0]} x {image_shape[1]} pixels", f"{color} images", encodings["number"]))
     elif matrix_columns:
         rows.append((f"{matrix_columns:,} columns", "number", encodings["number"]))
-    rows += [(name, kind, f"{encodings[kind]}; {note}" if note else encodings[kind]) for name, kind, note in columns]
+    by_text = iter(embedded)
+    for name, kind, note in columns:
+        encoding = (next(by_text, "") if kind == "text" else "") or encodings[kind]
+        rows.append((name, kind, f"{encoding}; {note}" if note else encoding))
     return rows
+
+
+def _without_pixels(table: Table) -> Table:
+    """A folder of images of which only the files matter."""
+    return replace(table, matrix=np.empty((table.n_rows, 0)), image_shape=None)
 
 
 def _number_matrix(table: Table, numeric: list[Column]) -> Any:

@@ -25,6 +25,8 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 UNLABELLED = frozenset({"unlabelled", "unlabeled"})
 # Images of a common size up to this are not resized; others become squares of the default side.
 MAX_SIDE, DEFAULT_SIDE = 64, 32
+# Encoders look at 224 to 384 pixels: larger photographs would only take memory.
+MAX_PHOTO_SIDE = 512
 # EXIF orientations that swap height and width.
 SIDEWAYS = frozenset({5, 6, 7, 8})
 ORIENTATION_TAG = 0x0112
@@ -48,6 +50,7 @@ def read_images(
     labels: Sequence[FileLabel] | None = None,
     image_size: tuple[int, ...] | None = None,
     progress: Progress | None = None,
+    pixels: bool = True,
 ) -> Table:
     """Read a folder of images as a uint8 matrix (n, height * width [* 3]), sorted by name.
 
@@ -56,6 +59,8 @@ def read_images(
 
     Images are resized to `image_size` (height, width), gray if all of them are; (height, width, 1) and (height, width,
     3) convert all of them to gray or color. Default: their common size, up to 64 x 64, or 32 x 32.
+
+    Without `pixels` only names and labels are read, for an encoder that opens the files itself (`read_photo`).
     """
     names, n_others = _image_files(folder)
     if not names:
@@ -69,8 +74,11 @@ def read_images(
     if labels is not None and column is not None and (n_missing := column.count(None)):
         notes.append(f"{_were(n_missing, 'image')} left unlabelled, without a label in the list.")
 
-    size, color = _resolve_size(folder, names, image_size)
-    matrix, image_shape, more = _read_all(folder, names, size, color, progress)
+    matrix, image_shape = np.empty((len(names), 0)), None
+    if pixels:
+        size, color = _resolve_size(folder, names, image_size)
+        matrix, image_shape, more = _read_all(folder, names, size, color, progress)
+        notes += more
     frame = None
     if column is not None:
         pa = import_extra("pyarrow")
@@ -83,7 +91,7 @@ def read_images(
         row_names=tuple(names),
         image_shape=image_shape,
         label_name=None if frame is None else "label",
-        notes=(*notes, *more),
+        notes=tuple(notes),
     )
 
 
@@ -191,13 +199,33 @@ def _read_all(
     return pixels.reshape(n, -1), pixels.shape[1:], [note for name, note in notes.items() if conversions[name]]
 
 
+def read_photo(path: Path) -> Image:
+    """An image in RGB, upright, with transparency replaced by white, and at most `MAX_PHOTO_SIDE` high and wide."""
+    flat, _ = _flat_image(path)
+    flat = flat.convert("RGB")
+    flat.thumbnail((MAX_PHOTO_SIDE, MAX_PHOTO_SIDE))
+    return flat
+
+
 def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> tuple[np.ndarray, dict[str, int]]:
-    """Decode an image, apply its EXIF orientation, replace transparency by white, and resize it.
+    """Decode and resize an image.
 
     Returns its pixels (h, w) or (h, w, 3), and which conversions were needed.
     """
+    flat, done = _flat_image(path)
+    if color is not None:
+        flat = flat.convert("RGB" if color else "L")
+    elif flat.mode == "RGB" and _is_gray(flat):
+        flat = flat.getchannel(0)
+    resized = flat.size != size[::-1]
+    if resized:
+        flat = flat.resize(size[::-1], import_extra("PIL.Image").Resampling.LANCZOS)
+    return np.asarray(flat), {"resized": resized, **done}
+
+
+def _flat_image(path: Path) -> tuple[Any, dict[str, int]]:
+    """An image in mode L or RGB, upright, with transparency replaced by white, and which conversions were needed."""
     ops = import_extra("PIL.ImageOps")
-    resampling = import_extra("PIL.Image").Resampling.LANCZOS
     with readable(path, AN_IMAGE, REPAIR), _opened(path) as image:
         several_frames = getattr(image, "n_frames", 1) > 1
         image.load()
@@ -209,14 +237,7 @@ def _read_image(path: Path, size: tuple[int, int], color: bool | None) -> tuple[
                 f"{path.name} has {pixels} pixels with an unknown value of white. Save it with 8 or 16 bits per pixel."
             )
         flat = _eight_bits(upright) if deep else _on_white(upright)
-        if color is not None:
-            flat = flat.convert("RGB" if color else "L")
-        elif flat.mode == "RGB" and _is_gray(flat):
-            flat = flat.getchannel(0)
-        resized = flat.size != size[::-1]
-        if resized:
-            flat = flat.resize(size[::-1], resampling)
-        return np.asarray(flat), {"resized": resized, "deep": deep, "frames": several_frames}
+        return flat, {"deep": deep, "frames": several_frames}
 
 
 def thumbnail(path: Path, side: int = 512) -> bytes:

@@ -14,6 +14,7 @@ from ldsu.classifier import LDSUClassifier
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.tables.columns import Kind, labels_of, require_column
+from ldsu.tables.embedded import resolve_encoders
 from ldsu.tables.encoder import Scaling, TableEncoder
 from ldsu.tables.formats.separated import NUMBER
 from ldsu.tables.readers import read_table
@@ -100,6 +101,7 @@ def prepare(
     scaling: Scaling | Literal["auto"] = "auto",
     unlabelled: Collection[str] | None = None,
     kernel: str = "rbf",
+    encoder: str | Sequence[str] = "auto",
 ) -> Task:
     """Detect the kinds of the columns of a table, and encode its rows as points.
 
@@ -116,6 +118,9 @@ def prepare(
         Labels that mean unlabelled. Default: markers of missing values, and -1 as described in `labels_of`.
     kernel : {"rbf", "cosine", "linear"}, default="rbf"
         Kernel of the encoded rows. Encoded texts have unit norm, so that the RBF kernel uses cosine distances.
+    encoder : str or sequence of str, default="auto"
+        Pretrained encoders of text columns and of folders of images, by name (`ldsu.encoders.find_encoder`), at most
+        one of each kind; "auto" uses those that are installed with their weights, "none" TF-IDF and pixels.
 
     Raises
     ------
@@ -123,7 +128,7 @@ def prepare(
         If there is no such column, or fewer than two classes have a label.
     """
     label = label or table.label_name
-    if label is None and table.image_shape is not None:
+    if label is None and table.row_names is not None:
         raise TableError(
             f"{table.source.name} has images without labels. Move them into one sub-folder per class, and the others "
             "into `unlabelled`; or provide a file of names and labels: --labels FILE."
@@ -150,8 +155,10 @@ def prepare(
             f"rows. {hint if quantity else 'Is it the label column?'}"
         )
     problems = (f"{label!r} has {len(classes):,} different numbers, each of them a class. {hint}",) if quantity else ()
-    encoder = TableEncoder.learn(table, label=label, kinds=kinds, scaling=scaling, kernel=kernel)
-    return Task(table, encoder, label, labels, encoder.transform(table), tuple(notes), found, problems)
+    learned = TableEncoder.learn(
+        table, label=label, kinds=kinds, scaling=scaling, kernel=kernel, encoders=resolve_encoders(encoder)
+    )
+    return Task(table, learned, label, labels, learned.transform(table), tuple(notes), found, problems)
 
 
 def _looks_like_quantity(classes: Sequence[str]) -> bool:
@@ -202,6 +209,7 @@ class TableModel:
             first_index=first,
             n_columns=None if first is None else width,
             progress=progress,
+            pixels=self.encoder.photos is None,
         )
 
     def predict(self, table: Any) -> Predictions:

@@ -29,6 +29,11 @@ def table_to_onnx(model: TableModel) -> Any:
     graph : onnx.ModelProto
     """
     encoder = model.encoder
+    if encoder.photos is not None:
+        raise ValueError(
+            "A model of images with a pretrained encoder cannot be exported to ONNX. Fit it with --encoder none, or "
+            "use the model from Python."
+        )
     if encoder.words or encoder.counts is not None:
         raise ValueError(
             "A model with texts or word counts cannot be exported to ONNX, which cannot tokenize text. Drop the "

@@ -78,6 +78,7 @@ def read_table(
     first_index: int | None = None,
     n_columns: int | None = None,
     progress: Progress | None = None,
+    pixels: bool = True,
 ) -> Table:
     """Read a file of any supported format, or a folder of images.
 
@@ -94,6 +95,8 @@ def read_table(
         Of LIBSVM text, as in the fit of a model. Default: from the file.
     progress : callable, optional
         Called periodically with the number of images read and the total.
+    pixels : bool, default=True
+        Whether to read the pixels of images, which an encoder does not need.
 
     Returns
     -------
@@ -113,7 +116,7 @@ def read_table(
     labels = None if labels is None else _existing(labels)
     if path.is_dir():
         listed = None if labels is None else file_labels(_read_file(labels))
-        return read_images(path, listed, image_size, progress)
+        return read_images(path, listed, image_size, progress, pixels)
     table = _read_file(path, first_index, n_columns)
     return table if labels is None else with_labels(table, _read_file(labels, convert=labels_table))
 

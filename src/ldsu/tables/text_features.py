@@ -66,6 +66,11 @@ class Words:
         """Points (n, r) of sparse counts (n, v)."""
         return normalize(self._weighting.transform(counts) @ self.directions.astype(np.float64))
 
+    @property
+    def n_columns(self) -> int:
+        """R."""
+        return int(self.directions.shape[1])
+
     @cached_property
     def _vectorizer(self) -> CountVectorizer:
         return CountVectorizer(vocabulary=list(self.vocabulary))
