@@ -17,6 +17,7 @@ from ldsu._utils.arrays import CPU
 from ldsu.datasets import load
 from ldsu.methods.ldsu import SPARSE_ROWS
 from ldsu.neighbors import input_neighbors, neighbor_index
+from ldsu.sample_kernels import SampleKernel
 from ldsu.solvers import Landmarks, conjugate_gradients
 from ldsu.solvers._sparse import (
     MAX_LABELLED,
@@ -103,9 +104,10 @@ def test_the_factor_is_the_conditional_of_each_sample_given_its_set():
     rank = np.random.default_rng(1).permutation(30)
     neighbors = input_neighbors(X, 10)[1]
     sets = conditioning_sets(neighbors, rank, s, CPU)
-    P = Landmarks(X[:4], landmark_transform(X[:4], gamma, 0.1, CPU), gamma).features(X, CPU)[0]
+    kernel = SampleKernel("rbf", gamma)
+    P = Landmarks(X[:4], landmark_transform(X[:4], kernel, 0.1, CPU), kernel).features(X, CPU)[0]
     R = np.exp(-gamma * ((X[:, None] - X) ** 2).sum(axis=2)) - P @ P.T
-    rows, columns, values = residual_factor(X, P, sets, gamma, nugget, CPU)
+    rows, columns, values = residual_factor(X, P, sets, kernel, nugget, CPU)
     G = np.zeros((30, 30))
     G[rows, columns] = values
     for i in range(30):
@@ -120,9 +122,9 @@ def test_the_factor_is_the_conditional_of_each_sample_given_its_set():
 
 def test_landmark_features_leave_a_positive_semi_definite_residual():
     X, _, _ = samples()
-    K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2))
+    K, kernel = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2)), SampleKernel("rbf", 0.3)
     for noise in (1e-8, 0.1, 10.0):
-        P, nearest = Landmarks(X[:15], landmark_transform(X[:15], 0.3, noise, CPU), 0.3).features(X, CPU)
+        P, nearest = Landmarks(X[:15], landmark_transform(X[:15], kernel, noise, CPU), kernel).features(X, CPU)
         Nystroem = K[:, :15] @ np.linalg.inv(K[:15, :15] + noise * np.eye(15)) @ K[:15]
         np.testing.assert_allclose(P @ P.T, Nystroem, atol=1e-6)
         assert np.linalg.eigvalsh(K - P @ P.T).min() > -1e-8

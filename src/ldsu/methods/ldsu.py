@@ -343,7 +343,6 @@ class LDSU(Settings, KernelFeatures):
         if self.solver != "auto":
             return self.solver
         supported = settings.filter == "tikhonov" and unsupported_reason(X, self.kernel, settings) is None
-        supported = supported and not scipy.sparse.issparse(X)
         return "sparse" if supported and X.shape[0] > SPARSE_ROWS else "exact"
 
     def _settings(self, n: int, strength: float | None = None) -> Settings:
