@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.utils.extmath import row_norms
 
 from ldsu._utils.arrays import CPU, Arrays
 from ldsu.kernels import chi2_distances, manhattan_distances
@@ -68,7 +69,7 @@ class SampleKernel:
         """k(x, x) of the rows of X, on the CPU."""
         if self.name not in PRODUCT_KERNELS:
             return np.ones(X.shape[0])
-        return self._values(X.multiply(X).sum(axis=1) if scipy.sparse.issparse(X) else np.einsum("ij,ij->i", X, X), np)
+        return self._values(row_norms(X, squared=True), np)
 
     def distances(self, A: Any, B: Any) -> np.ndarray:
         """What orders the rows of B by their distance in feature space from each row of A: shape (a, b), on the CPU."""
@@ -81,7 +82,7 @@ class SampleKernel:
         else:
             pairs = A @ B.T
             if self.name == "rbf":
-                pairs = np.einsum("ij,ij->i", A, A)[:, None] + np.einsum("ij,ij->i", B, B) - 2 * pairs
+                pairs = row_norms(A, squared=True)[:, None] + row_norms(B, squared=True) - 2 * pairs
         if self.name not in PRODUCT_KERNELS:
             return np.maximum(pairs, 0)
         return np.maximum(self.diagonal(A)[:, None] + self.diagonal(B) - 2 * self._values(pairs, np), 0)
@@ -136,7 +137,7 @@ class SampleKernel:
             return manhattan_distances(A, B)
         products: np.ndarray = (A @ B.T).toarray()
         if self.name == "rbf":
-            return A.multiply(A).sum(axis=1)[:, None] + B.multiply(B).sum(axis=1) - 2 * products
+            return row_norms(A, squared=True)[:, None] + row_norms(B, squared=True) - 2 * products
         return products
 
 
@@ -147,8 +148,8 @@ def row_width(X: Any, rows: int = 1) -> int:
 
 
 def set_batches(X: Any, sets: np.ndarray, width_bytes: int, other_bytes: int, limit: int) -> Iterator[slice]:
-    """Slices of sets (n x m) whose members' rows fit in memory at so many bytes per column, and other bytes, per set."""
-    n, m = sets.shape
+    """Slices of sets (n x m) whose rows fit in memory at so many bytes per column, and other bytes, per set."""
+    n = sets.shape[0]
     widths = np.full(n, X.shape[1])
     if scipy.sparse.issparse(X):
         widths = np.minimum(np.diff(X.indptr)[sets].sum(axis=1), X.shape[1])
@@ -169,7 +170,9 @@ def take_sets(X: Any, members: Any, arrays: Arrays = CPU, last: Any = None) -> A
     """
     if not scipy.sparse.issparse(X):
         rows = X[members]
-        return rows if last is None else arrays.xp.concatenate([arrays.put(rows, arrays.dtype_of(last)), last[:, None]], axis=1)
+        if last is not None:
+            rows = arrays.xp.concatenate([arrays.put(rows, arrays.dtype_of(last)), last[:, None]], axis=1)
+        return rows
     b, m = members.shape
     rows = X[arrays.get(members).reshape(-1)]
     if last is not None:

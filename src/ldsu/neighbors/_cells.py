@@ -1,8 +1,8 @@
 """Approximate nearest neighbors of many rows: search only nearby k-means cells.
 
 Cells are computed on the leading principal components. The rows of a cell are searched together by matrix products; the
-remaining candidates are then compared in all columns, in the distance of a kernel. Of sparse rows few components are
-computed, for the cells; all rows of the cells are compared in all columns. Results depend on the seed, not on the number of threads.
+remaining candidates are then compared in all columns, in the distance of a kernel. Sparse rows have few components, for
+the choice of cells, and are all compared in all columns. Results depend on the seed, not on the number of threads.
 ``benchmarks/neighbors.py`` compares it with other libraries.
 """
 
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from joblib import Parallel, delayed
-from sklearn.utils.extmath import randomized_svd
+from sklearn.utils.extmath import randomized_svd, row_norms
 
 from ldsu._utils.arrays import one_blas_thread
 from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
@@ -129,7 +128,7 @@ def cell_neighbors(
     keep = min(candidates_kept(k, index.axes) if euclidean else OTHER_DISTANCES * k, n - exclude_self)
     sizes = np.diff(index.starts)
     sparse = scipy.sparse.issparse(X)
-    squares = X.multiply(X).sum(axis=1) if sparse else None
+    squares = row_norms(X, squared=True) if sparse else np.empty(0)
 
     def search(cell: int, queries: np.ndarray, sorted_rows: np.ndarray) -> None:
         # Z (m x r) relative to the cell center, so that float32 suffices for differences.
@@ -148,11 +147,12 @@ def cell_neighbors(
         by_index = np.argsort(index.order[columns[best]], axis=1)
         best = np.take_along_axis(best, by_index, axis=1)
         near = index.order[columns[best]]
-        if not euclidean:
-            scores = kernel.distances_to(X, near, Q[queries])
-        else:  # of sparse rows all columns were compared
-            scores = np.take_along_axis(scores, best, axis=1) if sparse else None
-        distances[queries], indices[queries] = nearest_candidates(X, Q[queries], near, k, scores)
+        known: np.ndarray | None = None
+        if kernel and not euclidean:
+            known = kernel.distances_to(X, near, Q[queries])
+        elif sparse:  # all columns were compared
+            known = np.take_along_axis(scores, best, axis=1)
+        distances[queries], indices[queries] = nearest_candidates(X, Q[queries], near, k, known)
 
     with one_blas_thread():  # parallel over cells
         if exclude_self:

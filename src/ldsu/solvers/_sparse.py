@@ -682,9 +682,7 @@ def residual_factor(
     return (points[:, None] + 0 * columns)[kept], columns[kept], values[kept]
 
 
-def conditional(
-    Y: Any, P: Any, missing: Any, kernel: SampleKernel, nugget: float, arrays: Arrays
-) -> tuple[Any, Any]:
+def conditional(Y: Any, P: Any, missing: Any, kernel: SampleKernel, nugget: float, arrays: Arrays) -> tuple[Any, Any]:
     """Weights and variance of a point given others under the residual kernel ``R = k - P P^T``.
 
     Parameters
