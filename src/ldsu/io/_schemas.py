@@ -92,7 +92,8 @@ def _check_method(model: Any) -> Checks:
 
     kernel = getattr(model.feature_map_, "kernel", None)
     if kernel is None:
-        yield model.kernel == "rbf" and model.solver_ == "sparse", "its feature map is not that of its kernel"
+        same = model.kernel == model.feature_map_.kernel_name
+        yield same and model.solver_ == "sparse", "its feature map is not that of its kernel"
         # Features cost dense systems of that size.
         stored = model.feature_map_.n_conditioning
         limit = min(model.n_conditioning, model.feature_map_.points.shape[0] - 1, MAX_CONDITIONING)
@@ -477,7 +478,7 @@ SCHEMAS |= {
         n_conditioning=integer(low=1),
         device=text(),
         **dict.fromkeys(("unit", "gamma", "nugget"), _POSITIVE),
-        kernel=if_set(text(*SAMPLE_KERNELS)),
+        kernel_name=if_set(text(*SAMPLE_KERNELS)),
         degree=if_set(integer(low=1)),
         coef0=if_set(number(0)),
     ),

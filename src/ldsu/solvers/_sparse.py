@@ -413,7 +413,7 @@ class SparseStages(StageCache):
             origin=samples.frame.origin,
             unit=samples.frame.unit,
             points=samples.search_index.X,
-            kernel=landmarks.kernel.name,
+            kernel_name=landmarks.kernel.name,
             gamma=landmarks.kernel.gamma,
             degree=landmarks.kernel.degree,
             coef0=landmarks.kernel.coef0,
@@ -746,7 +746,7 @@ class LocalExpansion:
         Number of training samples in N, minus one.
     device : str
         Device of the computation.
-    kernel, degree, coef0 : str, int, float
+    kernel_name, degree, coef0 : str, int, float
         The kernel of samples, see `SampleKernel`.
     """
 
@@ -763,19 +763,19 @@ class LocalExpansion:
     local: np.ndarray
     n_conditioning: int
     device: str
-    kernel: str = "rbf"
+    kernel_name: str = "rbf"
     degree: int = 3
     coef0: float = 1.0
 
     @property
     def sample_kernel(self) -> SampleKernel:
         """The kernel of samples."""
-        return SampleKernel(self.kernel, self.gamma, self.degree, self.coef0)
+        return SampleKernel(self.kernel_name, self.gamma, self.degree, self.coef0)
 
     @property
     def frame(self) -> Frame:
         """Conversion of input rows to samples, in the precision of those of the fit."""
-        return Frame(self.origin, self.unit, str(self.points.dtype), self.kernel)
+        return Frame(self.origin, self.unit, str(self.points.dtype), self.kernel_name)
 
     def __call__(self, X: Any, near: Any = None) -> np.ndarray:
         """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks.
