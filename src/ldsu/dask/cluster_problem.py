@@ -84,8 +84,8 @@ class ClusterProblem(Problem):
             self.cluster.wait(found)
             return found
 
-    def grams(self, samples: Shards, neighbors: list[Any], clique_size: int) -> list[Any]:
-        """Gram matrices of the cliques, per shard."""
+    def grams(self, samples: Shards, neighbors: list[Any], clique_size: int, kernel: Any) -> list[Any]:
+        """Gram matrices of the cliques in the input space, per shard."""
         return self.map("grams", grams_of, (samples.futures, neighbors), clique_size)
 
     def locate(self, samples: Shards, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -250,10 +250,7 @@ def sparse_cliques(
     in_kernel = settings.cliques == "kernel"
     unit = samples.frame.gram_unit(in_kernel)
     with problem.stages("graphs"):
-        if in_kernel:
-            grams = problem.kernel_grams(samples, neighbors, k, kernel)
-        else:
-            grams = problem.grams(samples, neighbors, k)
+        grams = problem.grams(samples, neighbors, k, kernel if in_kernel else None)
         scatter = problem.total("scatter", _sum_of_diagonals, (grams,)) / (n * k)
         theta = settings.theta * ((scatter or 1.0) if relative else 1 / unit)
         weights = problem.map("weights", clique_weights, (grams,), theta, problem.arrays.xp)
@@ -356,16 +353,13 @@ class SparseStages(StageCache):
         with self.stages("neighbors"):
             return samples.search_index.query(None, k, samples.points, self.arrays, samples.kernel)
 
-    def grams(self, samples: Any, neighbors: Any, clique_size: int) -> Any:
-        """Centered Gram matrices (n, k, k) of the cliques, in the input space."""
-        if scipy.sparse.issparse(samples.points):
-            return self.kernel_grams(samples, neighbors, clique_size, SampleKernel("linear"))
-        return clique_grams(samples.points, cliques(neighbors[:, : clique_size - 1], self.arrays), self.arrays)
-
-    def kernel_grams(self, samples: Any, neighbors: Any, clique_size: int, kernel: SampleKernel) -> Any:
-        """`grams` in the kernel's feature space."""
+    def grams(self, samples: Any, neighbors: Any, clique_size: int, kernel: SampleKernel | None) -> Any:
+        """Centered Gram matrices (n, k, k) of the cliques, in the input space or the feature space of a kernel."""
         arrays = self.arrays
         members = cliques(neighbors[:, : clique_size - 1], arrays)
+        if kernel is None and not scipy.sparse.issparse(samples.points):
+            return clique_grams(samples.points, members, arrays)
+        kernel = kernel or SampleKernel("linear")
         grams = arrays.zeros((self.n, clique_size, clique_size), "float64")
 
         def fill(block: slice) -> None:
