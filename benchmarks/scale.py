@@ -1,9 +1,11 @@
 """The default LDSU beside the literal algorithm and its peers, from a few thousand rows to half a million.
 
-python benchmarks/scale.py [--parts usps kpca mnist umap covertype growth] [--repeats 3] [--chart docs/scale.svg]
+python benchmarks/scale.py [--parts usps kpca mnist umap covertype growth texts] [--repeats 3] [--chart docs/scale.svg]
 
 Each part measures ours and the others in one run. Every measurement runs in a process of its own, so that its peak
-memory is its own. ``--rows`` and ``--tiny`` shrink everything for a trial.
+memory is its own. ``--tiny`` shrinks everything for a trial. "texts" are word counts of made topics, weighted by
+tf-idf, as a sparse matrix of 50,000 columns: the classifier with the cosine kernel beside a logistic regression of the
+labelled rows.
 """
 
 from __future__ import annotations
@@ -16,18 +18,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from exact import literal_algorithm
 from rows import RESULTS, Rows, load, pyplot_for_svg
 from sklearn.decomposition import KernelPCA
-from sklearn.linear_model import RidgeClassifier
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
-from ldsu import LDSU, BlockScaler
+from ldsu import LDSU, BlockScaler, LDSUClassifier
 from ldsu.kernels import median_gamma
 from ldsu.model_selection import mean_average_precision
 
-PARTS = ("usps", "kpca", "mnist", "umap", "covertype", "growth")
+PARTS = ("usps", "kpca", "mnist", "umap", "covertype", "growth", "texts")
+TEXTS = (20_000, 100_000)
 GROWTH = (10_000, 30_000, 100_000, 523_000)
 
 
@@ -65,6 +71,46 @@ def data(name: str, n: int, new: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return X[train].astype(np.float32), y[train], X[test].astype(np.float32), y[test]
 
 
+def texts(n: int, d: int = 50_000, topics: int = 20, words: int = 100) -> tuple[Any, np.ndarray]:
+    """Word counts (n, d) of made texts, and their topics: common words by Zipf's law, and some of the topic's own."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, topics, n)
+    lengths = np.maximum(10, rng.lognormal(np.log(words), 0.6, n).astype(int))
+    rows = np.repeat(np.arange(n), lengths)
+    own = rng.random(rows.size) < rng.beta(1.2, 6, n)[rows]  # a share of each text
+    zipf = np.cumsum(1 / np.arange(1, d + 1) ** 1.05)
+    columns = np.searchsorted(zipf / zipf[-1], rng.random(rows.size))
+    for topic in range(topics):
+        words_of_topic = rng.choice(np.arange(200, d), 1000, replace=False)
+        weights = np.cumsum(rng.pareto(1.2, 1000) + 0.05)
+        at = np.flatnonzero(own & (y[rows] == topic))
+        columns[at] = words_of_topic[np.searchsorted(weights / weights[-1], rng.random(at.size))]
+    X = scipy.sparse.coo_array((np.ones(rows.size, np.float32), (rows, np.minimum(columns, d - 1))), shape=(n, d))
+    return X.tocsr(), y
+
+
+def one_of_texts(what: str, n: int, new: int) -> dict[str, float]:
+    """One measurement with sparse samples: seconds and peak memory of fit and prediction, MAP and accuracy."""
+    X, y = texts(n + new)
+    X = TfidfTransformer(sublinear_tf=True).fit_transform(X)
+    labels, X_new, y_new = few(y[:n]), X[n:], y[n:]
+    X = X[:n]
+    start, cpu = time.perf_counter(), time.process_time()
+    if what == "logistic":
+        model = LogisticRegression(C=10.0, max_iter=1000).fit(X[labels >= 0], labels[labels >= 0])
+    else:
+        model = LDSUClassifier(LDSU(kernel="cosine")).fit(X, labels)
+    result = {"n": n, "fit": time.perf_counter() - start, "fit, CPU": time.process_time() - cpu}
+    if what != "logistic":
+        result |= {f"stage {stage}": seconds for stage, seconds in model.features_.timings_.items()}
+    start = time.perf_counter()
+    scores = model.decision_function(X_new)
+    result["predict"] = time.perf_counter() - start
+    result["peak GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    result["MAP"] = float(mean_average_precision(y_new, scores, classes=model.classes_))
+    return result | {"accuracy": float(np.mean(model.classes_[scores.argmax(axis=1)] == y_new))}
+
+
 def ranking(Z: np.ndarray, Z_new: np.ndarray, labels: np.ndarray, y_new: np.ndarray) -> float:
     scaler = BlockScaler().fit(Z)
     known = labels >= 0
@@ -76,6 +122,8 @@ def ranking(Z: np.ndarray, Z_new: np.ndarray, labels: np.ndarray, y_new: np.ndar
 
 def one(what: str, name: str, n: int, new: int) -> dict[str, float]:
     """One measurement, in this process: seconds of fit and transform, peak memory, MAP and stages."""
+    if name == "texts":
+        return one_of_texts(what, n, new)
     X, y, X_new, y_new = data(name, n, new)
     labels = few(y)
     result: dict[str, float] = {"n": len(X)}
@@ -129,7 +177,9 @@ def measure(rows: Rows, case: str, what: str, name: str, n: int, new: int, repea
         runs.append(json.loads(done.stdout.splitlines()[-1]))
         for key, value in runs[-1].items():
             if key != "n":
-                unit = {"MAP": "MAP", "iterations": "iterations", "peak GiB": "GiB"}.get(key, "s")
+                unit = {"MAP": "MAP", "accuracy": "accuracy", "iterations": "iterations", "peak GiB": "GiB"}.get(
+                    key, "s"
+                )
                 rows.add(case, int(runs[-1]["n"]), f"{what}: {key}", repeat, value, unit)
     medians = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
     print(f"{case:10s} {what:18s} " + "  ".join(f"{k} {v:.4g}" for k, v in medians.items()), flush=True)
@@ -209,6 +259,10 @@ def main() -> None:
             compare("mnist", ours["transform"], theirs["transform"], "transform against umap-learn")
     if "covertype" in options.parts:
         covertype = run("covertype", "ldsu", "covtype", 523_000, 58_000)
+    if "texts" in options.parts:
+        for n in TEXTS:
+            for what in ("ldsu cosine", "logistic"):
+                run("texts", what, "texts", n, 5000)
     if "growth" in options.parts:
         sizes = [100, 200, 300] if options.tiny else GROWTH
         measured = {523_000: covertype["fit"]} if covertype else {}

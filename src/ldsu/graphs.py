@@ -90,7 +90,11 @@ def clique_grams(X: Any, cliques: Any, arrays: Arrays = CPU) -> Any:
 
 def clique_grams_kernel(K: Any, cliques: Any) -> Any:
     """Like `clique_grams`, in the kernel's feature space: ``G_i = H K_[clique i] H``."""
-    grams = K[cliques[:, :, None], cliques[:, None, :]]
+    return double_centered(K[cliques[:, :, None], cliques[:, None, :]])
+
+
+def double_centered(grams: Any) -> Any:
+    """``H G_i H`` for matrices (n, k, k), in place."""
     grams -= grams.mean(axis=1)[:, None]
     grams -= grams.mean(axis=2)[:, :, None]
     return grams

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 import sklearn.utils.validation
-from scipy.spatial.distance import squareform
+from scipy.spatial.distance import cdist, squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
 from sklearn.utils._param_validation import StrOptions
 
@@ -19,9 +19,9 @@ from ldsu._utils.arrays import CPU, Arrays
 from ldsu._utils.memory import require_memory
 
 FLOATS = [np.float64, np.float32]
-KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
+KERNELS = ("rbf", "laplacian", "chi2", "linear", "poly", "cosine", "precomputed")
 KernelName = Annotated[str, StrOptions(set(KERNELS))]
-GAMMA_KERNELS = ("rbf", "chi2", "poly")
+GAMMA_KERNELS = ("rbf", "laplacian", "chi2", "poly")
 # Kernels whose neighbors and cliques are computed in the input space: functions of Euclidean distance, and the linear
 # kernel, whose feature space is the input space.
 INPUT_SPACE_KERNELS = ("rbf", "linear")
@@ -35,7 +35,7 @@ class Kernel:
     """A kernel with resolved parameters. Call it to compute a kernel matrix."""
 
     name: str | Callable[..., float]  # one of `KERNELS`, or a function of two rows, as in `pairwise_kernels`
-    gamma: float | None = None  # bandwidth of rbf, chi2 and poly
+    gamma: float | None = None  # bandwidth of `GAMMA_KERNELS`
     degree: int = 3  # of poly
     coef0: float = 1  # of poly
     params: dict[str, Any] = field(default_factory=dict)  # additional keyword arguments of a callable
@@ -68,18 +68,19 @@ class Kernel:
             Y = None if Y is None else Y.astype(np.float64, copy=False)
             if scipy.sparse.issparse(X) and (Y is None or scipy.sparse.issparse(Y)):
                 X, Y = _without_empty_columns(X, Y)
-            if self.name == "chi2":
-                X, Y = _counts(X), None if Y is None else _counts(Y)
-            if self.name == "rbf":
-                origin = column_means(X if Y is None else Y)
-                X, Y = shifted(X, origin), None if Y is None else shifted(Y, origin)
-            arguments = {
-                "rbf": {"gamma": self.gamma},
-                "chi2": {"gamma": self.gamma},
-                "poly": {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0},
-            }
-            with np.errstate(all="ignore"):  # overflow is reported below
-                K = dense(pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {})))
+            if self.name in ("laplacian", "chi2"):
+                distances = chi2_distances if self.name == "chi2" else manhattan_distances
+                K = np.exp(-(self.gamma or 0.0) * distances(X, X if Y is None else Y))
+            else:
+                if self.name == "rbf":
+                    origin = column_means(X if Y is None else Y)
+                    X, Y = shifted(X, origin), None if Y is None else shifted(Y, origin)
+                arguments = {
+                    "rbf": {"gamma": self.gamma},
+                    "poly": {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0},
+                }
+                with np.errstate(all="ignore"):  # overflow is reported below
+                    K = dense(pairwise_kernels(X, Y, metric=self.name, **arguments.get(self.name, {})))
         if not bool(arrays.xp.isfinite(K).all()):
             raise ValueError(
                 f"{self} is NaN or infinite for some pair of rows. Rescale X, or use smaller kernel parameters."
@@ -139,7 +140,8 @@ def resolve_kernel(
 def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     """Bandwidth in units of the data: ``scale / (2 median_{i<j} d(x_i, x_j))``.
 
-    d is the squared Euclidean distance for rbf and poly and the chi2 distance ``sum (x-y)^2 / (x+y)`` for chi2.
+    d is the squared Euclidean distance for rbf and poly, the sum of absolute differences for laplacian and the chi2
+    distance ``sum (x-y)^2 / (x+y)`` for chi2.
     For more than 1,000 rows the median is taken over a fixed random subset of 1,000. If more than half of the pairs are
     duplicates, the mean replaces the median; if all are, gamma is `scale`.
 
@@ -152,7 +154,9 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     if n > MEDIAN_ROWS:
         X = X[np.random.default_rng(0).choice(n, MEDIAN_ROWS, replace=False)]
     if kernel == "chi2":
-        distances = -additive_chi2_kernel(_counts(X))
+        distances = chi2_distances(X, X)
+    elif kernel == "laplacian":
+        distances = manhattan_distances(X, X)
     else:
         distances = euclidean_distances(shifted(X, column_means(X)), squared=True)
     pairs = squareform(distances, checks=False).astype(np.float64)
@@ -270,7 +274,7 @@ def samples_memory(X: Any, kernel: Any) -> int:
     n, d = X.shape
     if kernel == "precomputed":
         return 0
-    if scipy.sparse.issparse(X) and kernel != "chi2" and not callable(kernel):
+    if scipy.sparse.issparse(X) and not callable(kernel):
         return 2 * (X.data.nbytes + X.indices.nbytes)
     return 8 * 2 * n * d
 
@@ -300,10 +304,50 @@ def _without_empty_columns(X: Any, Y: Any) -> tuple[Any, Any]:
     return kept(X), None if Y is None else kept(Y)
 
 
-def _counts(X: Any) -> np.ndarray:
-    """X as scikit-learn's chi2 functions require it: dense, writeable, nonnegative."""
-    X = dense(X)
-    lowest = X.min(initial=0)
+def chi2_distances(A: Any, B: Any) -> np.ndarray:
+    """Distances ``sum (x-y)^2 / (x+y)``, 0 where both are 0, between the rows of A (a x d) and B (b x d): (a, b)."""
+    check_counts(A)
+    check_counts(B)
+    if scipy.sparse.issparse(A) and scipy.sparse.issparse(B):
+        # (x-y)^2 / (x+y) is x + y - 4 x y / (x+y), whose last term is 0 unless both are there.
+        return _distances_by_shared(A, B, lambda x, y: 4 * x * y / np.maximum(x + y, np.finfo(float).tiny))
+    A, B = (Z if Z.flags.writeable else Z.copy() for Z in (dense(A), dense(B)))
+    return -np.asarray(additive_chi2_kernel(A, B))
+
+
+def manhattan_distances(A: Any, B: Any) -> np.ndarray:
+    """Distances ``sum |x-y|`` between the rows of A (a x d) and B (b x d): shape (a, b)."""
+    if scipy.sparse.issparse(A) and scipy.sparse.issparse(B):
+        return _distances_by_shared(A, B, lambda x, y: np.abs(x) + np.abs(y) - np.abs(x - y))
+    return np.asarray(cdist(dense(A), dense(B), "cityblock"))
+
+
+def _distances_by_shared(A: Any, B: Any, shared: Callable[[Any, Any], Any]) -> np.ndarray:
+    """``sum |x| + sum |y| - sum shared(x, y)`` between the rows of CSR matrices; shared(x, 0) = 0."""
+    A, B = (without_duplicates(Z.astype(np.float64, copy=False)) for Z in (A, B))
+    sums = [np.asarray(abs(Z).sum(axis=1)).ravel() for Z in (A, B)]
+    rows, row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr)), np.zeros(A.shape[1])
+    distances = sums[0][:, None] + sums[1]
+    for j in range(B.shape[0]):
+        entries = slice(B.indptr[j], B.indptr[j + 1])
+        row[B.indices[entries]] = B.data[entries]
+        common = np.flatnonzero(row[A.indices])
+        terms = shared(A.data[common], row[A.indices[common]])
+        distances[:, j] -= np.bincount(rows[common], terms, minlength=A.shape[0])
+        row[B.indices[entries]] = 0
+    return np.maximum(distances, 0)
+
+
+def without_duplicates(X: Any) -> Any:
+    """A CSR matrix with at most one entry for each place: X, or a copy."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def check_counts(X: Any) -> None:
+    """Raise a ValueError for samples that the chi2 kernel is not defined for."""
+    lowest = (X.data if scipy.sparse.issparse(X) else X).min(initial=0)
     if lowest < 0:
         raise ValueError(f"Negative values in data: chi2 requires counts, but the minimum of X is {lowest:.3g}.")
-    return X if X.flags.writeable else X.copy()

@@ -18,6 +18,7 @@ from ldsu.dask.pieces import Labels, ReplicatedSystem, grams_of, make_piece, who
 from ldsu.dask.shard_search import Neighborhood, make_query, neighbor_tasks, shards_to_search
 from ldsu.dask.sharded_expansion import ShardedExpansion
 from ldsu.dask.shards import Shard, Shards, sort_into_shards
+from ldsu.kernels import Kernel
 from ldsu.labels import class_counts
 from ldsu.neighbors import uses_cells
 from ldsu.solvers import Frame, Landmarks, Problem, Settings, resolve_n_directions
@@ -58,7 +59,7 @@ class ClusterProblem(Problem):
         """Return ``make()``: on the cluster nothing is kept."""
         return make()
 
-    def sort_samples(self, settings: Settings, dtype: str) -> Shards:
+    def sort_samples(self, settings: Settings, dtype: str, kernel: Kernel) -> Shards:
         """Shards of near samples."""
         with self.stages("shards"):
             (n, d), itemsize = self.blocks.shape, np.dtype(dtype).itemsize
@@ -83,8 +84,8 @@ class ClusterProblem(Problem):
             self.cluster.wait(found)
             return found
 
-    def grams(self, samples: Shards, neighbors: list[Any], clique_size: int) -> list[Any]:
-        """Gram matrices of the cliques, per shard."""
+    def grams(self, samples: Shards, neighbors: list[Any], clique_size: int, kernel: Any) -> list[Any]:
+        """Gram matrices of the cliques in the input space, per shard."""
         return self.map("grams", grams_of, (samples.futures, neighbors), clique_size)
 
     def locate(self, samples: Shards, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -193,7 +193,7 @@ class ShardedExpansion:
             origin=frame.origin,
             unit=frame.unit,
             points=points,
-            gamma=self.landmarks.gamma,
+            gamma=self.landmarks.kernel.gamma,
             nugget=self.nugget,
             index=NeighborIndex(points, cells),
             landmarks=self.landmarks.points,

@@ -35,10 +35,10 @@ from ldsu.spectrum import KernelBasis, fix_signs
 
 SHARED_DOCS = {
     "kernel parameters": """\
-    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
+    kernel : {"rbf", "laplacian", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
         Kernel. A callable takes two rows as 1-d arrays and returns a number.
     gamma : float or "median", default="median"
-        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
+        Bandwidth of rbf, laplacian, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule. The default of `LDSU` is "auto": 2, or chosen together with the strength.

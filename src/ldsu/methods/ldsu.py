@@ -7,7 +7,6 @@ from dataclasses import field, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
@@ -89,9 +88,9 @@ class LDSU(Settings, KernelFeatures):
         Minimum number of anchors of the smooth filters: landmarks are added to the labelled samples.
     solver : {"auto", "exact", "sparse"}, default="auto"
         "exact" forms the n x n kernel matrix. "sparse" needs time and memory linear in n: landmarks represent the
-        global part of the kernel, nearest neighbors the local part. It supports ``kernel="rbf"`` with
-        ``filter="tikhonov"``, or "truncate" with at most 500 features. "auto" is "sparse" for dense samples with
-        "tikhonov" and n > 3,000 if supported, else "exact".
+        global part of the kernel, nearest neighbors the local part. It supports every kernel but "precomputed"
+        and functions, dense and sparse samples (which stay sparse), ``filter="tikhonov"``, and "truncate" with at most
+        500 features. "auto" is "sparse" with "tikhonov" and n > 3,000 if supported, else "exact".
     n_landmarks : int, optional
         Sparse solver: number of landmarks in addition to the labelled samples (at most 1,000 of these, balanced over
         classes, are landmarks). None is ``2,000,000 / n``, between 100 and 500.
@@ -117,7 +116,8 @@ class LDSU(Settings, KernelFeatures):
         Sparse solver: seed of the order of samples and the choice of landmarks.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
         "cuda" computes on a GPU with PyTorch, with NumPy input and output; "torch" is PyTorch on the CPU. In the exact
-        solver, chi2, precomputed and callable kernels, and kernels of sparse X, are computed on the CPU.
+        solver, laplacian, chi2, precomputed and callable kernels, and kernels of sparse X, are computed on the CPU; in
+        the sparse solver the neighbors of laplacian, chi2 and poly kernels, and of sparse X, are.
     store_graphs : bool, default=False
         Whether to store `class_laplacian_`, `clique_laplacian_` and, with the sparse solver, `neighbors_`.
     {kernel parameters}
@@ -356,7 +356,6 @@ class LDSU(Settings, KernelFeatures):
         if self.solver != "auto":
             return self.solver
         supported = settings.filter == "tikhonov" and unsupported_reason(X, self.kernel, settings) is None
-        supported = supported and not scipy.sparse.issparse(X)
         return "sparse" if supported and X.shape[0] > SPARSE_ROWS else "exact"
 
     def _settings(self, n: int, strength: float | None = None) -> Settings:

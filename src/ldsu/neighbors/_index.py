@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
 from ldsu._utils.memory import BLOCK_BYTES
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
-from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors
+from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors, nearest_candidates
 from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
+from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
 
 # Up to this many rows all pairs are compared.
 EXACT_ROWS = 8000
@@ -63,19 +65,45 @@ def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
     return arrays.xp.concatenate([points[:, None], neighbors], axis=1)
 
 
+def sample_neighbors(X: Any, n_neighbors: int, Q: Any, kernel: SampleKernel) -> tuple[np.ndarray, np.ndarray]:
+    """Like `input_neighbors`, in the distance of a kernel of samples, dense or sparse."""
+    queries, n = X if Q is None else Q, X.shape[0]
+    m = queries.shape[0]
+    distances, indices = np.empty((m, n_neighbors)), np.empty((m, n_neighbors), dtype=np.int64)
+
+    def fill(block: slice) -> None:
+        D = kernel.distances(queries[block], X)
+        if Q is None:
+            D[np.arange(D.shape[0]), np.arange(n)[block]] = np.inf
+        near = np.sort(np.argpartition(D, min(n_neighbors, n - 1), axis=1)[:, :n_neighbors], axis=1)
+        scores = np.take_along_axis(D, near, axis=1)
+        distances[block], indices[block] = nearest_candidates(X, queries, near, n_neighbors, scores)
+
+    CPU.each(fill, m, 4 * 8 * n)
+    return distances, indices
+
+
 @dataclass(frozen=True)
 class NeighborIndex:
     """Nearest-neighbor index of X (n x d): exact for few rows, approximate with k-means cells for many."""
 
-    X: np.ndarray  # near the origin, so that matrix products give accurate distances
+    X: Any  # dense or sparse; near the origin, so that matrix products give accurate distances
     cells: CellIndex | None  # None if all pairs are compared, and for the search on a GPU
 
-    def query(self, Q: np.ndarray | None, k: int, points: Any, arrays: Arrays = CPU) -> Any:
+    def query(self, Q: Any, k: int, points: Any, arrays: Arrays = CPU, kernel: SampleKernel | None = None) -> Any:
         """Indices (q, k), nearest first, of the rows nearest to each row of Q (q x d); None is each row of X to others.
 
-        `points` is X on the device.
+        `points` is X on the device. Near by Euclidean distance, or in the feature space of a kernel: that of sparse
+        rows, and of kernels that are not Euclidean, is searched on the CPU.
         """
         exclude_self = Q is None
+        if kernel and (kernel.name not in EUCLIDEAN_KERNELS or scipy.sparse.issparse(self.X)):
+            if self.cells is None:
+                found = sample_neighbors(self.X, k, Q, kernel)
+            else:
+                queries = self.X if Q is None else Q
+                found = cell_neighbors(self.cells, self.X, queries, k, exclude_self, kernel=kernel)
+            return arrays.put(found[1])
         if arrays.xp is not np:
             search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
             return search(points, points if Q is None else arrays.put(Q), k, exclude_self, arrays.xp)[1]
@@ -89,13 +117,15 @@ def uses_cells(n: int, search: str) -> bool:
     return n > EXACT_ROWS if search == "auto" else search == "cells"
 
 
-def neighbor_index(X: np.ndarray, arrays: Arrays = CPU, search: str = "auto") -> tuple[NeighborIndex, np.ndarray]:
+def neighbor_index(
+    X: Any, arrays: Arrays = CPU, search: str = "auto", *, on_device: bool = True
+) -> tuple[NeighborIndex, np.ndarray]:
     """Index of ``X[order]`` (n x d), and the order: unchanged if all pairs are compared, otherwise sorted by cell.
 
-    Nearby rows are then adjacent in memory.
+    Nearby rows are then adjacent in memory. `on_device` says whether the device, if there is one, searches.
     """
     n = X.shape[0]
-    if arrays.xp is not np or not uses_cells(n, search):
+    if (arrays.xp is not np and on_device) or not uses_cells(n, search):
         return NeighborIndex(X, None), np.arange(n)
     cells = cell_index(X)
     return NeighborIndex(X[cells.order], replace(cells, order=np.arange(n))), cells.order

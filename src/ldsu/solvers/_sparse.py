@@ -1,4 +1,4 @@
-"""The sparse solver: time and memory linear in n, for the RBF kernel.
+"""The sparse solver: time and memory linear in n, for every kernel of `SAMPLE_KERNELS`, of dense and of sparse samples.
 
 The kernel is written ``K = P P^T + R``. P (n x p) are the features of p landmarks, the labelled points among them: the
 global part. The inverse of the residual R, the local part, is approximated by a sparse factor, ``R^-1 = G^T G``
@@ -6,7 +6,9 @@ global part. The inverse of the residual R, the local part, is approximated by a
 before it. With ``B = G^T G + eta M`` and ``H = P - B^-1 eta M P`` the filtered kernel ``(K^-1 + eta M)^-1`` is then
 ``B^-1 + H S^-1 H^T``, ``S = I + eta P^T M H``: a sparse positive definite system with a right-hand side for each anchor
 and landmark, and a small dense one. Nothing else is approximated: when every point is conditioned on all that come
-before it, the result is that of the exact solver, whatever the landmarks.
+before it, the result is that of the exact solver, whatever the landmarks. Only kernel values between landmarks and
+samples and among neighbors are computed. In the unit of the computation K has the mean diagonal 1; where R is singular,
+as with the linear kernel of fewer columns than rows, the nugget keeps R^-1 finite.
 
 `solve_sparse` is the order of the work, wherever the arrays live. `SparseStages` does it in this process, and
 `ldsu.dask` on a cluster.
@@ -26,16 +28,27 @@ import numpy as np
 import scipy.sparse
 from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
+from sklearn.utils.extmath import row_norms
 
 from ldsu._utils.arrays import CPU, Arrays, arrays_on
 from ldsu._utils.memory import require_memory
 from ldsu._utils.sizes import HoldsArrays
 from ldsu._utils.stages import StageCache, Stages
-from ldsu.graphs import assemble_cliques, clique_grams, clique_weights
-from ldsu.kernels import Kernel, column_means, dense, shifted
+from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, double_centered
+from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, check_counts, column_means, dense, shifted, without_duplicates
 from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
 from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
+from ldsu.sample_kernels import (
+    EUCLIDEAN_KERNELS,
+    PRODUCT_KERNELS,
+    SAMPLE_KERNELS,
+    SampleKernel,
+    row_width,
+    set_batches,
+    take_sets,
+)
 from ldsu.solvers._joint_system import JointSystem
 from ldsu.solvers._sparse_spectrum import MAX_PAIRS, pairs_memory, shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
@@ -43,8 +56,9 @@ from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
 
 # A smaller tolerance, or a larger weight of the graphs relative to the kernel, requires double precision.
 SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
-# A smaller nugget does, too: the factor contains the inverse of its square root.
-SINGLE_NUGGET = 1e-12
+# A smaller nugget does, too: the factor contains the inverse of its square root. Where the residual of a kernel may be
+# singular, its rounding errors must be small beside the nugget.
+SINGLE_NUGGET, SINGLE_NUGGET_PRODUCTS = 1e-12, 1e-4
 # For a larger weight of the graphs relative to the kernel, the tolerance is reduced in proportion.
 USUAL_STRENGTH, MIN_TOLERANCE = 1e3, 1e-8
 # Upper limit of gamma, in units of the samples' spread; the kernel is zero between samples anyway.
@@ -74,10 +88,11 @@ BATCH, BATCH_BYTES = 2**15, 2**29
 
 def unsupported_reason(X: Any, kernel_name: Any, settings: Settings) -> str | None:
     """Why the sparse solver does not support a problem, as the end of a sentence; None if it does."""
-    if kernel_name != "rbf":
-        return f"it supports kernel='rbf', not {kernel_name!r}"
-    if settings.cliques == "kernel":
-        return "it only supports cliques in the input space"
+    if kernel_name not in SAMPLE_KERNELS:
+        named = repr(kernel_name) if isinstance(kernel_name, str) else "a function"
+        return f"it supports the kernels {', '.join(SAMPLE_KERNELS)}, not {named}"
+    if settings.cliques == "input" and kernel_name not in INPUT_SPACE_KERNELS:
+        return f"with kernel={kernel_name!r} it only supports cliques='kernel'"
     if settings.filter == "heat":
         return "it supports filter='tikhonov' and 'truncate', not 'heat'"
     if settings.n_conditioning > MAX_CONDITIONING:
@@ -91,7 +106,7 @@ def unsupported_reason(X: Any, kernel_name: Any, settings: Settings) -> str | No
     return None
 
 
-def working_precision(codes: np.ndarray, settings: Settings) -> tuple[str, float]:
+def working_precision(codes: np.ndarray, settings: Settings, kernel_name: Any = "rbf") -> tuple[str, float]:
     """Single precision, unless tolerance, strength, nugget or eigenvectors require double; and the tolerance.
 
     That is reduced for strong graphs.
@@ -101,23 +116,26 @@ def working_precision(codes: np.ndarray, settings: Settings) -> tuple[str, float
     if settings.filter == "truncate":
         return "float64", settings.tol
     single = weight <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET and settings.tol >= SINGLE_TOLERANCE
+    if kernel_name in PRODUCT_KERNELS:  # with absolute scaling the weight is in units of their diagonal
+        single = single and settings.nugget >= SINGLE_NUGGET_PRODUCTS and settings.scaling == "relative"
     tol = max(settings.tol / max(1.0, weight / USUAL_STRENGTH), min(settings.tol, MIN_TOLERANCE))
     return "float32" if single else "float64", tol
 
 
 def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     """Peak memory of the sparse solver in bytes, without X and its copy."""
-    n, d = X.shape
+    n = X.shape[0]
     m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
     itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
     landmarks = min(resolve_n_landmarks(settings.n_landmarks, n) + m, resolve_n_directions(n))
     anchors = max(m, settings.min_anchors)
-    copies = 2 * X.dtype.itemsize if scipy.sparse.issparse(X) else 0
+    # Of sparse samples a second copy while they are sorted, and the components of their cells.
+    samples = 2 * row_width(X) * (itemsize + 8) + 8 * 64 if scipy.sparse.issparse(X) else itemsize * X.shape[1]
     solving = 8 * CPU.columns * (os.cpu_count() or 1)
     listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
     graph = 2 * 16 * listed + 4 * 24 * (settings.n_conditioning + 1) + 3 * 24 * settings.clique_size**2
     pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
-    return n * (copies * d + itemsize * (d + solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
+    return n * (samples + itemsize * (solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
 
 
 def resolve_n_landmarks(n_landmarks: int | None, n: int) -> int:
@@ -144,7 +162,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
     codes : ndarray of shape (n,)
         Class numbers, -1 where unlabelled.
     kernel : Kernel
-        An RBF kernel.
+        One of `SAMPLE_KERNELS`.
     settings : Settings
     """
     reason = unsupported_reason(problem.X, kernel.name, settings)
@@ -152,26 +170,30 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         raise ValueError(f"solver='sparse' does not support this: {reason}. Use solver='exact'.")
     n, arrays, stages, k = problem.n, problem.arrays, problem.stages, settings.clique_size
     truncate = settings.filter == "truncate"
-    dtype, tol = working_precision(codes, settings)
+    dtype, tol = working_precision(codes, settings, kernel.name)
     settings = replace(settings, tol=tol)
     listed = min(max(2 * settings.n_conditioning, k - 1), n - 1)
-    key: tuple[Any, ...] = (dtype, settings.neighbor_search)
-    samples = problem.once("sorted_samples", key, lambda: problem.sort_samples(settings, dtype))
+    # Neighbors of the other kernels are the same with any bandwidth.
+    key: tuple[Any, ...] = (dtype, settings.neighbor_search, kernel.key if kernel.name == "poly" else kernel.name)
+    samples = problem.once("sorted_samples", key, lambda: problem.sort_samples(settings, dtype, kernel))
+    frame = samples.frame
+    sample_kernel = frame.kernel_of(kernel)
+    if settings.scaling == "absolute":
+        settings = replace(settings, strength=settings.strength * frame.scale)
     key = (*key, settings.n_conditioning, k)
     neighbors = problem.once("listed_neighbors", key, lambda: problem.find_neighbors(samples, listed))
-    key = (*key, settings.theta, settings.scaling)
-    make_cliques = partial(sparse_cliques, problem, samples, neighbors, settings)
+    in_kernel = settings.cliques == "kernel"
+    key = (*key, settings.theta, settings.scaling, kernel.key if in_kernel else None)
+    make_cliques = partial(sparse_cliques, problem, samples, neighbors, settings, sample_kernel)
     weights, theta = problem.once("sparse_cliques", key, make_cliques)
-    unit = samples.frame.unit
     with stages("landmarks"):
         n_added = resolve_n_landmarks(settings.n_landmarks, n)
         chosen, m = choose_landmarks(codes, n_added, np.random.default_rng(settings.random_state))
         places, points = problem.locate(samples, chosen)
         anchors = places[: max(m, min(settings.min_anchors, chosen.size))]
-        gamma = min(float(kernel.gamma or 0.0) * unit**2, LARGEST_GAMMA)
         noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
-        transform = landmark_transform(points, gamma, noise, arrays)[:, -resolve_n_directions(n) :]
-        landmarks = Landmarks(points, arrays.get(transform), gamma)
+        transform = landmark_transform(points, sample_kernel, noise, arrays)[:, -resolve_n_directions(n) :]
+        landmarks = Landmarks(points, arrays.get(transform), sample_kernel)
     with stages("factor"):
         joint = settings
         if truncate:
@@ -197,11 +219,13 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
                 )
     with stages("features"):
         if truncate:
-            C, local, eigenvalues = arrays.get(W), pairs.V - P @ W, pairs.mu
+            root = frame.scale**0.5
+            C, local, eigenvalues = root * arrays.get(W), root * (pairs.V - P @ W), frame.scale * pairs.mu
         else:
             MPH = problem.total("products", products, (MP, H), arrays)
             Z_A, H_A = (problem.rows_at(samples, anchors, block) for block in (Z, H))
             T, C, eigenvalues = anchored_features(MPH, Z_A, H_A, settings, dtype)
+            T, C, eigenvalues = frame.scale**0.5 * T, frame.scale**0.5 * C, frame.scale * eigenvalues
             coefficients = (problem.put("coefficients", values, dtype) for values in (T, C))
             local = problem.map("local", _local_part, (Z, H, P), *coefficients)
         feature_map = problem.feature_map(samples, landmarks, P, C, local, settings)
@@ -211,23 +235,27 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         eigenvalues=eigenvalues,
         anchors=None if truncate else chosen[: anchors.size],
         graphs=cache(lambda: _graphs_of_rows(k, *collect())),
-        theta=theta * unit**2,
+        theta=theta * frame.gram_unit(in_kernel),
         iterations=iterations,
         residual=residual,
         training=nearest and (lambda: np.asarray(feature_map(problem.X, nearest()))),  # type: ignore[call-arg]
     )
 
 
-def sparse_cliques(problem: SparseStages, samples: Any, neighbors: Any, settings: Settings) -> tuple[Any, float]:
+def sparse_cliques(
+    problem: SparseStages, samples: Any, neighbors: Any, settings: Settings, kernel: SampleKernel
+) -> tuple[Any, float]:
     """Laplacians (n, k, k) of the cliques, in the units that lam multiplies, and the ridge."""
-    n, k, relative, unit = problem.n, settings.clique_size, settings.scaling == "relative", samples.frame.unit
+    n, k, relative = problem.n, settings.clique_size, settings.scaling == "relative"
+    in_kernel = settings.cliques == "kernel"
+    unit = samples.frame.gram_unit(in_kernel)
     with problem.stages("graphs"):
-        grams = problem.grams(samples, neighbors, k)
+        grams = problem.grams(samples, neighbors, k, kernel if in_kernel else None)
         scatter = problem.total("scatter", _sum_of_diagonals, (grams,)) / (n * k)
-        theta = settings.theta * ((scatter or 1.0) if relative else unit**-2)
+        theta = settings.theta * ((scatter or 1.0) if relative else 1 / unit)
         weights = problem.map("weights", clique_weights, (grams,), theta, problem.arrays.xp)
         diagonal = problem.total("scatter", _sum_of_diagonals, (weights,)) / n
-        scale = 1 / (diagonal or 1.0) if relative else unit**-2
+        scale = 1 / (diagonal or 1.0) if relative else 1 / unit
         return problem.map("weights", operator.mul, (weights,), scale), theta
 
 
@@ -286,7 +314,8 @@ def _graphs_of_rows(
 class SortedSamples(NamedTuple):
     """Samples in the units of the computation, sorted so that near ones are adjacent.
 
-    `order` are the original rows of the samples, `place` is its inverse; `points` are the samples on the device.
+    `order` are the original rows of the samples, `place` is its inverse; `points` are the samples on the device, or
+    sparse. Neighbors are those in the feature space of `kernel`.
     """
 
     frame: Frame
@@ -294,6 +323,7 @@ class SortedSamples(NamedTuple):
     order: np.ndarray
     place: np.ndarray
     points: Any
+    kernel: SampleKernel
 
 
 class SparseStages(StageCache):
@@ -307,24 +337,37 @@ class SparseStages(StageCache):
     arrays: Arrays
     stages: Stages
 
-    def sort_samples(self, settings: Settings, dtype: str) -> Any:
+    def sort_samples(self, settings: Settings, dtype: str, kernel: Kernel) -> Any:
         """The samples in the units of the computation, sorted so that near ones are adjacent."""
         with self.stages("neighbors"):
-            X = dense(self.X)
-            frame = Frame.of(X, column_means(X), dtype)
-            index, order = neighbor_index(frame(X), self.arrays, settings.neighbor_search)
+            frame = Frame.of_kernel(self.X, kernel, dtype)
+            samples = frame(self.X)
+            on_device = kernel.name in EUCLIDEAN_KERNELS and not scipy.sparse.issparse(samples)
+            index, order = neighbor_index(samples, self.arrays, settings.neighbor_search, on_device=on_device)
             place = np.empty_like(order)
             place[order] = np.arange(self.n)
-            return SortedSamples(frame, index, order, place, self.arrays.put(index.X))
+            return SortedSamples(frame, index, order, place, on(index.X, self.arrays), frame.kernel_of(kernel))
 
     def find_neighbors(self, samples: Any, k: int) -> Any:
         """The k nearest other samples of each."""
         with self.stages("neighbors"):
-            return samples.search_index.query(None, k, samples.points, self.arrays)
+            return samples.search_index.query(None, k, samples.points, self.arrays, samples.kernel)
 
-    def grams(self, samples: Any, neighbors: Any, clique_size: int) -> Any:
-        """Centered Gram matrices (n, k, k) of the cliques."""
-        return clique_grams(samples.points, cliques(neighbors[:, : clique_size - 1], self.arrays), self.arrays)
+    def grams(self, samples: Any, neighbors: Any, clique_size: int, kernel: SampleKernel | None) -> Any:
+        """Centered Gram matrices (n, k, k) of the cliques, in the input space or the feature space of a kernel."""
+        arrays = self.arrays
+        members = cliques(neighbors[:, : clique_size - 1], arrays)
+        if kernel is None and not scipy.sparse.issparse(samples.points):
+            return clique_grams(samples.points, members, arrays)
+        kernel = kernel or SampleKernel("linear")
+        grams = arrays.zeros((self.n, clique_size, clique_size), "float64")
+
+        def fill(block: slice) -> None:
+            rows = arrays.put(take_sets(samples.points, members[block], arrays), "float64")
+            grams[block] = double_centered(kernel.within(rows, arrays.xp))
+
+        for_each_set(fill, samples.points, members, 3 * 8 * clique_size, 8 * clique_size**2, arrays)
+        return grams
 
     def locate(self, samples: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Places of some rows of X among the sorted samples, and the samples there."""
@@ -364,7 +407,10 @@ class SparseStages(StageCache):
             origin=samples.frame.origin,
             unit=samples.frame.unit,
             points=samples.search_index.X,
-            gamma=landmarks.gamma,
+            kernel_name=landmarks.kernel.name,
+            gamma=landmarks.kernel.gamma,
+            degree=landmarks.kernel.degree,
+            coef0=landmarks.kernel.coef0,
             nugget=settings.nugget,
             index=samples.search_index,
             landmarks=landmarks.points,
@@ -391,26 +437,94 @@ class SparseStages(StageCache):
         return lambda: (samples.order, self.arrays.get(neighbors), self.arrays.get(weights))
 
 
+def on(X: Any, arrays: Arrays) -> Any:
+    """X on the device; a sparse X as it is."""
+    return X if scipy.sparse.issparse(X) else arrays.put(X)
+
+
+def for_each_set(
+    function: Callable[[slice], None], X: Any, sets: Any, width_bytes: int, other_bytes: int, arrays: Arrays
+) -> None:
+    """`Arrays.each` over sets of rows of X (n x m), at so many bytes per column, and other bytes, per set."""
+    if scipy.sparse.issparse(X):
+        arrays.map(function, set_batches(X, arrays.get(sets), width_bytes, other_bytes, arrays.block_bytes))
+    else:
+        arrays.each(function, sets.shape[0], X.shape[1] * width_bytes + other_bytes)
+
+
 @dataclass(frozen=True)
 class Frame:
-    """Conversion of input rows to samples: ``(X - origin) / unit`` in the working precision."""
+    """Conversion of input rows to samples: ``(X - origin) / unit`` in the working precision.
+
+    For the kernel "cosine" X are the rows at unit norm, for "chi2" square roots. The kernel of samples is that of input
+    rows divided by `scale`, its mean diagonal.
+    """
 
     origin: np.ndarray | None
     unit: float
     dtype: str
+    kernel: str = "rbf"
+    scale: float = 1.0
 
     @classmethod
-    def of(cls, X: Any, origin: np.ndarray | None, dtype: str) -> Frame:
+    def of(cls, X: Any, origin: np.ndarray | None, dtype: str, kernel: str = "rbf") -> Frame:
         """The unit is the root mean square of some rows relative to the origin; 1 if that is 0."""
         some = X[:: max(1, X.shape[0] // SPREAD_ROWS)].astype(np.float64)
-        return cls(origin, float(np.sqrt(np.mean(shifted(some, origin) ** 2))) or 1.0, dtype)
+        if kernel == "chi2":
+            some = np.sqrt(some)
+        squares = some.multiply(some).mean() if scipy.sparse.issparse(some) else np.mean(shifted(some, origin) ** 2)
+        return cls(origin, float(np.sqrt(squares)) or 1.0, dtype, kernel)
 
-    def __call__(self, X: np.ndarray, dtype: str | None = None) -> np.ndarray:
-        """Samples (n x d) of input rows, clipped to what single precision can square."""
-        samples = np.empty(X.shape, dtype=dtype or self.dtype)
+    @classmethod
+    def of_kernel(cls, X: Any, kernel: Kernel, dtype: str) -> Frame:
+        """The frame for a kernel of the rows of X."""
+        name: Any = kernel.name
+        if name == "chi2":
+            check_counts(X)
+        frame = cls.of(X, column_means(X) if name in ("rbf", "laplacian") else None, dtype, name)
+        if name not in PRODUCT_KERNELS:
+            return frame
+        squares = row_norms(X, squared=True).astype(np.float64)
+        if name == "cosine":
+            scale = float(np.mean(squares > 0)) or 1.0
+        else:
+            unscaled = SampleKernel(name, kernel.gamma or 1.0, kernel.degree, kernel.coef0)
+            scale = float(unscaled.of_products(squares).mean()) or 1.0
+        return replace(frame, unit=frame.unit if name == "poly" else scale**0.5, scale=scale)
+
+    def kernel_of(self, kernel: Kernel) -> SampleKernel:
+        """The kernel of samples whose input rows have this kernel."""
+        name: Any = kernel.name
+        gamma = min(float(kernel.gamma or 1.0) * self.unit ** (1 if name == "laplacian" else 2), LARGEST_GAMMA)
+        if name in ("linear", "cosine"):
+            return SampleKernel(name)
+        root = self.scale ** (1 / kernel.degree)
+        return SampleKernel(name, gamma / root, kernel.degree, float(kernel.coef0) / root)
+
+    def gram_unit(self, in_kernel: bool) -> float:
+        """Inner products of input rows, or with `in_kernel` in their kernel's feature space, in units of samples'."""
+        return self.scale if in_kernel else self.unit**2
+
+    def __call__(self, X: Any, dtype: str | None = None) -> Any:
+        """Samples (n x d) of input rows, dense or sparse, clipped to what single precision can square."""
+        dtype = dtype or self.dtype
+        if self.kernel == "chi2":
+            check_counts(X)
+        if scipy.sparse.issparse(X):
+            X = without_duplicates(X)
+            X = normalize(X) if self.kernel == "cosine" else X
+            values = np.sqrt(X.data) if self.kernel == "chi2" else X.data
+            with np.errstate(over="ignore"):
+                values = np.clip(values / self.unit, -MAX_MAGNITUDE, MAX_MAGNITUDE).astype(dtype)
+            return scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
+        samples = np.empty(X.shape, dtype=dtype)
 
         def fill(block: slice) -> None:
             rows = X[block] - (0 if self.origin is None else self.origin)
+            if self.kernel == "cosine":
+                rows = normalize(rows, copy=False)
+            elif self.kernel == "chi2":
+                np.sqrt(rows, out=rows)
             with np.errstate(over="ignore"):  # overflow is clipped
                 rows /= self.unit
             samples[block] = np.clip(rows, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=rows)
@@ -420,6 +534,13 @@ class Frame:
         else:
             CPU.each(fill, X.shape[0], 8 * X.shape[1])
         return samples
+
+    def input_rows(self, samples: Any) -> Any:
+        """Rows that these are the samples of, in double precision."""
+        rows = samples.astype(np.float64) * self.unit
+        if self.kernel == "chi2":
+            rows = rows * rows
+        return rows if self.origin is None else rows + self.origin.astype(np.float64)
 
 
 def choose_landmarks(codes: np.ndarray, n_added: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
@@ -432,45 +553,48 @@ def choose_landmarks(codes: np.ndarray, n_added: int, rng: np.random.Generator) 
     return np.concatenate([labelled, added]), labelled.size
 
 
-def landmark_transform(Z: Any, gamma: float, noise: float, arrays: Arrays) -> Any:
+def landmark_transform(Z: Any, kernel: SampleKernel, noise: float, arrays: Arrays) -> Any:
     """T (p x p) such that ``P = k(X, Z) T`` satisfies ``P P^T = k(X, Z) (k(Z, Z) + noise I)^-1 k(Z, X)``.
 
     The residual ``K - P P^T`` is positive semi-definite for any noise.
     """
     xp = arrays.xp
-    Z = arrays.put(Z, "float64")
-    S, U = xp.linalg.eigh(_rbf(Z, Z, gamma, xp))
+    Z = in_double(Z, arrays)
+    S, U = xp.linalg.eigh(kernel.cross(Z, Z, arrays))
     floor = S.shape[0] * float(np.finfo(np.float64).eps) * float(S[-1])  # for duplicate landmarks without noise
-    return U / xp.sqrt(xp.clip(S, floor, None) + noise)
+    # The smallest normal number, if all landmarks are zero.
+    return U / xp.sqrt(xp.clip(S, max(floor, float(np.finfo(np.float64).tiny)), None) + noise)
 
 
-def _rbf(A: Any, B: Any, gamma: float, xp: Any) -> Any:
-    D2 = (A * A).sum(axis=1)[:, None] + (B * B).sum(axis=1)[None, :] - 2 * (A @ B.T)
-    return xp.exp(-gamma * xp.clip(D2, 0, None))
+def in_double(X: Any, arrays: Arrays) -> Any:
+    """X in double precision, on the device; a sparse X as it is."""
+    return X.astype(np.float64) if scipy.sparse.issparse(X) else arrays.put(X, "float64")
 
 
 @dataclass(frozen=True)
 class Landmarks(HoldsArrays):
     """Global part of the kernel: points (p x d), and the transform (p x q) from kernel values at them to features."""
 
-    points: np.ndarray
+    points: Any
     transform: np.ndarray
-    gamma: float
+    kernel: SampleKernel
 
     def features(self, X: Any, arrays: Arrays) -> tuple[Any, Any]:
         """P (n x q), ``k(X, points) @ transform`` for the rows of X, in blocks, and the nearest landmark of each."""
         dtype = arrays.dtype_of(X)
         # Double precision: products lose digits of small distances between samples far from the origin.
-        Z, transform = arrays.put(self.points, "float64"), arrays.put(self.transform, "float64")
+        Z, transform = in_double(self.points, arrays), arrays.put(self.transform, "float64")
+        # Half the squared distance in feature space is a constant of each row minus these kernel values.
+        offsets = arrays.put(self.kernel.diagonal(self.points) / 2 if self.kernel.name in PRODUCT_KERNELS else 0.0)
         P = arrays.zeros((X.shape[0], transform.shape[1]), dtype)
         nearest = arrays.zeros((X.shape[0],), "int64")
 
         def fill(block: slice) -> None:
-            K = _rbf(arrays.put(X[block], "float64"), Z, self.gamma, arrays.xp)
+            K = self.kernel.cross(in_double(X[block], arrays), Z, arrays)
             P[block] = arrays.put(K @ transform, dtype)
-            nearest[block] = K.argmax(axis=1)
+            nearest[block] = (K - offsets).argmax(axis=1)
 
-        arrays.each(fill, X.shape[0], 8 * (4 * Z.shape[0] + X.shape[1]))
+        arrays.each(fill, X.shape[0], 8 * (4 * Z.shape[0] + row_width(X)))
         return P, nearest
 
     def split_kernel(
@@ -484,15 +608,14 @@ class Landmarks(HoldsArrays):
         P, groups = self.features(X, arrays)
         rank = arrays.put(random_ranks(rows, settings.random_state))
         sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
-        return P, groups, residual_factor(X, P, sets, self.gamma, settings.nugget, arrays)
+        return P, groups, residual_factor(X, P, sets, self.kernel, settings.nugget, arrays)
 
     def local_weights(self, new: Any, P_new: Any, near: Any, points: Any, P: Any, nugget: float, arrays: Arrays) -> Any:
         """Weights (b, k) of the training samples `near` (indices into points and P) in the features of new samples."""
         xp, dtype = arrays.xp, arrays.dtype_of(new)
-        Y = arrays.put(points[near], dtype) - new[:, None]
-        Y = xp.concatenate([Y, xp.zeros_like(Y[:, :1])], axis=1)
+        Y = take_sets(points, near, arrays, new)
         P_all = xp.concatenate([arrays.put(P[near], dtype), P_new[:, None]], axis=1)
-        return conditional(Y, P_all, near < 0, self.gamma, nugget, arrays)[0]
+        return conditional(Y, P_all, near < 0, self.kernel, nugget, arrays)[0]
 
 
 def random_ranks(rows: np.ndarray, seed: int) -> np.ndarray:
@@ -523,7 +646,9 @@ def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> A
     return sets
 
 
-def residual_factor(X: Any, P: Any, sets: Any, gamma: float, nugget: float, arrays: Arrays) -> tuple[Any, Any, Any]:
+def residual_factor(
+    X: Any, P: Any, sets: Any, kernel: SampleKernel, nugget: float, arrays: Arrays
+) -> tuple[Any, Any, Any]:
     """G with ``R^-1 = G^T G`` approximately: row i is the point minus its conditional mean, over the deviation.
 
     The first n rows of X (n or more x d) and of its landmark features P are the points of the sets (n x s). G is
@@ -532,30 +657,32 @@ def residual_factor(X: Any, P: Any, sets: Any, gamma: float, nugget: float, arra
     xp, dtype = arrays.xp, arrays.dtype_of(X)
     n, s = sets.shape
     points = arrays.put(np.arange(n))
+    columns = xp.concatenate([sets, points[:, None]], axis=1)
     values = arrays.zeros((n, s + 1), dtype)
 
     def fill(block: slice) -> None:
-        members = xp.concatenate([sets[block], points[block, None]], axis=1)
-        Y = X[members] - X[block][:, None]
-        weights, variance = conditional(Y, P[members], sets[block] == points[block, None], gamma, nugget, arrays)
+        members = columns[block]
+        Y = take_sets(X, members, arrays)
+        weights, variance = conditional(Y, P[members], sets[block] == points[block, None], kernel, nugget, arrays)
         deviation = xp.sqrt(variance)
         values[block, :s] = arrays.put(-weights / deviation[:, None], dtype)
         values[block, s] = arrays.put(1 / deviation, dtype)
 
-    arrays.each(fill, n, (s + 1) * (X.shape[1] + P.shape[1]) * X.itemsize + 4 * 8 * (s + 1) ** 2)
-    columns = xp.concatenate([sets, points[:, None]], axis=1)
+    itemsize = np.dtype(dtype).itemsize
+    other = (s + 1) * P.shape[1] * itemsize + 4 * 8 * (s + 1) ** 2
+    for_each_set(fill, X, columns, (s + 1) * itemsize, other, arrays)
     kept = columns != points[:, None]
     kept[:, s] = True
     return (points[:, None] + 0 * columns)[kept], columns[kept], values[kept]
 
 
-def conditional(Y: Any, P: Any, missing: Any, gamma: float, nugget: float, arrays: Arrays) -> tuple[Any, Any]:
+def conditional(Y: Any, P: Any, missing: Any, kernel: SampleKernel, nugget: float, arrays: Arrays) -> tuple[Any, Any]:
     """Weights and variance of a point given others under the residual kernel ``R = k - P P^T``.
 
     Parameters
     ----------
     Y : array of shape (b, s + 1, d)
-        The others, then the point itself; relative to the point, for accurate small distances.
+        The others, then the point itself.
     P : array of shape (b, s + 1, p)
         Their landmark features.
     missing : bool array of shape (b, s)
@@ -569,9 +696,7 @@ def conditional(Y: Any, P: Any, missing: Any, gamma: float, nugget: float, array
         ``R_ii - w^T r_N``, at least the nugget.
     """
     xp = arrays.xp
-    squares = (Y * Y).sum(axis=2)
-    D2 = squares[:, :, None] + squares[:, None, :] - 2 * (Y @ xp.swapaxes(Y, 1, 2))
-    R = xp.exp(-gamma * xp.clip(D2, 0, None)) - P @ xp.swapaxes(P, 1, 2)
+    R = kernel.within(Y, xp) - P @ xp.swapaxes(P, 1, 2)
     R = arrays.put(R, "float64")
     s = R.shape[1] - 1
     present = arrays.put(~missing, "float64")
@@ -596,10 +721,10 @@ class LocalExpansion:
         Subtracted from samples.
     unit : float
         Scale of samples, after centering.
-    points : ndarray of shape (n, d)
+    points : ndarray or CSR array of shape (n, d)
         Training samples.
     gamma, nugget : float
-        Bandwidth of the kernel, and noise of its residual.
+        Bandwidth of the kernel of samples, and noise of its residual.
     index : NeighborIndex
         Index of `points`.
     landmarks : ndarray of shape (p, d)
@@ -615,21 +740,36 @@ class LocalExpansion:
         Number of training samples in N, minus one.
     device : str
         Device of the computation.
+    kernel_name, degree, coef0 : str, int, float
+        The kernel of samples, see `SampleKernel`.
     """
 
     origin: np.ndarray | None
     unit: float
-    points: np.ndarray
+    points: Any
     gamma: float
     nugget: float
     index: NeighborIndex
-    landmarks: np.ndarray
+    landmarks: Any
     transform: np.ndarray
     P: np.ndarray
     global_coefficients: np.ndarray
     local: np.ndarray
     n_conditioning: int
     device: str
+    kernel_name: str = "rbf"
+    degree: int = 3
+    coef0: float = 1.0
+
+    @property
+    def sample_kernel(self) -> SampleKernel:
+        """The kernel of samples."""
+        return SampleKernel(self.kernel_name, self.gamma, self.degree, self.coef0)
+
+    @property
+    def frame(self) -> Frame:
+        """Conversion of input rows to samples, in the precision of those of the fit."""
+        return Frame(self.origin, self.unit, str(self.points.dtype), self.kernel_name)
 
     def __call__(self, X: Any, near: Any = None) -> np.ndarray:
         """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks.
@@ -641,7 +781,7 @@ class LocalExpansion:
         n_near = min(self.n_conditioning + 1, self.points.shape[0])  # one more than in training
         s = n_near + 1
         # Mostly for the systems of `conditional`.
-        row_bytes = 8 * (s * (self.points.shape[1] + self.P.shape[1] + r) + 4 * s * s)
+        row_bytes = 8 * (s * (row_width(self.points, s) + self.P.shape[1] + r) + 4 * s * s)
         together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // row_bytes)
         require_memory(
             min(n, together) * row_bytes + n * r * X.dtype.itemsize,
@@ -650,23 +790,25 @@ class LocalExpansion:
             arrays.free_memory(),
         )
         features = np.empty((n, r), dtype=X.dtype)
-        on_device = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
-        for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
+        on_device = (on(self.points, arrays), arrays.put(self.P), arrays.put(self.local))
+        like_points = scipy.sparse.csr_array if scipy.sparse.issparse(self.points) else dense
+        for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * row_width(X))))):
             known = None if near is None else near[rows]
-            features[rows] = self._batch(dense(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays)
+            features[rows] = self._batch(like_points(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays)
         return features
 
     def _batch(
-        self, X: np.ndarray, near: Any, n_near: int, row_bytes: int, points: Any, P: Any, local: Any, *, arrays: Arrays
+        self, X: Any, near: Any, n_near: int, row_bytes: int, points: Any, P: Any, local: Any, *, arrays: Arrays
     ) -> np.ndarray:
         # Single precision suffices for training; here a row's features would depend on other rows of its batch.
-        dtype = np.result_type(X, self.points).name
-        samples = Frame(self.origin, self.unit, dtype)(X)
-        new, C = arrays.put(samples), arrays.put(self.global_coefficients, dtype)
-        landmarks = Landmarks(self.landmarks, self.transform, self.gamma)
+        dtype = np.result_type(X.dtype, self.points.dtype).name
+        samples = self.frame(X, dtype)
+        new, C = on(samples, arrays), arrays.put(self.global_coefficients, dtype)
+        landmarks = Landmarks(self.landmarks, self.transform, self.sample_kernel)
         P_new, _ = landmarks.features(new, arrays)
         if near is None:
-            near = self.index.query(samples.astype(self.points.dtype, copy=False), n_near, points, arrays)
+            queries = samples.astype(self.points.dtype, copy=False)
+            near = self.index.query(queries, n_near, points, arrays, self.sample_kernel)
         features = arrays.zeros((samples.shape[0], local.shape[1]), dtype)
 
         def fill(block: slice) -> None:
