@@ -30,7 +30,7 @@ IMPORTS = {
     "sklearn.base": "import sklearn.base",
     "LDSUClassifier": "from ldsu import LDSUClassifier",
 }
-CALLS, ROUNDS = 60, 3
+CALLS, ROUNDS = 30, 5
 # Run with the version that is measured.
 SINGLE_ROWS = f"""
 import json, time
@@ -50,9 +50,10 @@ cases = {{
 for case, (features, X, y) in cases.items():
     save_model(LDSUClassifier(features).fit(X, np.where(label_order(y, 0) < 5, y, -1)), "model.ldsu")
     model = load_model("model.ldsu")
-    rows = [X[i : i + 1] for i in range({CALLS // 2})] * 2
+    rows = [X[i : i + 1] for i in range({CALLS})]
     for method in (model.features_.transform, model.predict, model.predict_proba):
         seconds = []
+        method(rows[0])
         for _ in range({ROUNDS}):
             start = time.process_time()
             for row in rows:
@@ -105,9 +106,9 @@ def main() -> None:
                     rows.add(version, 178, f"{version}: {what}, processor", repeat, processor, "s")
                 for what, rate in json.loads(run(src, folder, "-c", SINGLE_ROWS)[2]).items():
                     rows.add(version, 1, f"{version}: {what}", repeat, rate, "1/s")
+            rows.write(options.out)
     for what, n in dict.fromkeys((str(row["what"]), int(str(row["n"]))) for row in rows.rows):
         print(f"{what:48s} {rows.median(what, n):8.4g}")
-    print(rows.write(options.out))
 
 
 if __name__ == "__main__":
