@@ -12,7 +12,6 @@ import scipy.linalg
 import scipy.sparse
 import sklearn.utils.validation
 from scipy.spatial.distance import cdist, squareform
-from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
 from sklearn.utils._param_validation import StrOptions
 
 from ldsu._utils.arrays import CPU, Arrays
@@ -31,6 +30,44 @@ MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
+class CenteredPoints:
+    """What every evaluation of an RBF kernel against the same points needs of them.
+
+    Attributes
+    ----------
+    points : ndarray of shape (b, d)
+        Relative to `origin`.
+    origin : ndarray of shape (d,)
+        Their mean.
+    squares : ndarray of shape (b,)
+        Squared lengths.
+    """
+
+    points: np.ndarray
+    origin: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, Y: np.ndarray) -> CenteredPoints:
+        """Points from the rows of Y (b x d), in double precision."""
+        Y = Y.astype(np.float64, copy=False)
+        origin = Y.mean(axis=0)
+        points = Y - origin
+        return cls(points, origin, np.einsum("ij,ij->i", points, points))
+
+    def rbf(self, X: np.ndarray, gamma: float) -> np.ndarray:
+        """``exp(-gamma |x - y|^2)`` (a, b) of the rows of X (a x d), with the operations of scikit-learn's kernel."""
+        X = X - self.origin
+        K: np.ndarray = X @ self.points.T
+        K *= -2
+        K += np.einsum("ij,ij->i", X, X)[:, None]
+        K += self.squares
+        np.maximum(K, 0, out=K)
+        K *= -gamma
+        return np.exp(K, out=K)
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A kernel with resolved parameters. Call it to compute a kernel matrix."""
 
@@ -45,14 +82,18 @@ class Kernel:
 
         Always in double precision: kernel matrices are nearly singular, and in single precision rounding hides the
         small eigenvalues that the methods use. For "precomputed", X holds kernel values against all training points
-        and Y, if given, the indices of the columns to select.
+        and Y, if given, the indices of the columns to select. For "rbf" on the CPU, Y may be `CenteredPoints`.
         """
         on_device = arrays.xp is not np
         if on_device and (self.name not in DEVICE_KERNELS or scipy.sparse.issparse(X) or scipy.sparse.issparse(Y)):
             return arrays.put(self(X, Y))
         if self.name == "precomputed":
             return np.asarray(X if Y is None else X[:, Y], dtype=np.float64)
-        if on_device:
+        if isinstance(Y, CenteredPoints):
+            assert self.gamma is not None  # of every RBF kernel
+            with np.errstate(all="ignore"):  # overflow is reported below
+                K = Y.rbf(X.astype(np.float64, copy=False), self.gamma)
+        elif on_device:
             K = _product_kernel(self, arrays.put(X, "float64"), Y if Y is None else arrays.put(Y, "float64"), arrays.xp)
         elif callable(self.name):
             rows = (Z if Z is None else dense(Z).astype(np.float64) for Z in (X, Y))
@@ -150,6 +191,8 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     >>> median_gamma(np.array([[0.0], [1.0], [3.0]]))  # squared distances 1, 4, 9
     0.125
     """
+    from sklearn.metrics.pairwise import euclidean_distances  # slow to import, and only for fits
+
     n = X.shape[0]
     if n > MEDIAN_ROWS:
         X = X[np.random.default_rng(0).choice(n, MEDIAN_ROWS, replace=False)]
@@ -163,6 +206,13 @@ def median_gamma(X: Any, kernel: str = "rbf", scale: float = 1.0) -> float:
     typical = (np.median(pairs) or pairs.mean()) if pairs.size else 0.0
     with np.errstate(over="ignore"):  # `resolve_kernel` rejects values that are not finite
         return float(scale / (2 * typical)) if typical > 0 else float(scale)
+
+
+def pairwise_kernels(*samples: Any, **options: Any) -> Any:
+    """Call scikit-learn's function, which is slow to import: features of new rows with an RBF kernel do without."""
+    from sklearn.metrics import pairwise
+
+    return pairwise.pairwise_kernels(*samples, **options)
 
 
 def _product_kernel(kernel: Kernel, X: Any, Y: Any, xp: Any) -> Any:
@@ -246,6 +296,24 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> Any:
     return sklearn.utils.validation.validate_data(estimator, X, **options)
 
 
+def validate_new(estimator: Any, X: Any) -> Any:
+    """New samples of a fitted estimator, validated: an array of floats or a CSR matrix with the columns of `fit`.
+
+    scikit-learn's checks take longer than a product with one row. An array that they would return as it is needs none.
+    """
+    if is_float_matrix(X) and X.shape[0] and X.shape[1] == getattr(estimator, "n_features_in_", None):
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(X.sum())  # not if a value is not, or the sum overflows
+        if finite and not hasattr(estimator, "feature_names_in_"):  # scikit-learn warns of missing names
+            return X
+    return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+
+
+def is_float_matrix(X: Any) -> bool:
+    """Whether X is a plain matrix of floats, which scikit-learn's validation returns as it is if it accepts it."""
+    return type(X) is np.ndarray and X.ndim == 2 and X.dtype in FLOATS
+
+
 def check_mask(X: Any) -> None:
     """Raise a ValueError for samples with masked entries, which are missing values like NaN."""
     masked = np.count_nonzero(X.mask) if isinstance(X, np.ma.MaskedArray) else 0
@@ -311,6 +379,8 @@ def chi2_distances(A: Any, B: Any) -> np.ndarray:
     if scipy.sparse.issparse(A) and scipy.sparse.issparse(B):
         # (x-y)^2 / (x+y) is x + y - 4 x y / (x+y), whose last term is 0 unless both are there.
         return _distances_by_shared(A, B, lambda x, y: 4 * x * y / np.maximum(x + y, np.finfo(float).tiny))
+    from sklearn.metrics.pairwise import additive_chi2_kernel  # slow to import
+
     A, B = (Z if Z.flags.writeable else Z.copy() for Z in (dense(A), dense(B)))
     return -np.asarray(additive_chi2_kernel(A, B))
 

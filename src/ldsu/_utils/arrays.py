@@ -20,8 +20,6 @@ import scipy.linalg
 import scipy.sparse
 import threadpoolctl
 from joblib import Parallel, delayed
-from sklearn.utils import gen_batches
-from threadpoolctl import threadpool_limits
 
 from ldsu._utils.memory import BLOCK_BYTES, available_memory
 
@@ -52,7 +50,7 @@ class _ProcessWide:
 
 @contextmanager
 def _limited_blas() -> Iterator[None]:
-    limits = threadpool_limits(1, "blas")
+    limits = _thread_controller().limit(limits=1, user_api="blas")
     yield
     # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", lambda force: None)
@@ -86,12 +84,13 @@ def one_openmp_thread(unless: bool = False) -> Iterator[None]:
         yield
         return
     # The setting is thread-local: no lock is needed.
-    with _openmp_controller().limit(limits=1, user_api="openmp"):
+    with _thread_controller().limit(limits=1, user_api="openmp"):
         yield
 
 
 @cache
-def _openmp_controller() -> threadpoolctl.ThreadpoolController:
+def _thread_controller() -> threadpoolctl.ThreadpoolController:
+    """The libraries of NumPy, SciPy and scikit-learn, which are loaded by now: to find them takes longer than a row."""
     return threadpoolctl.ThreadpoolController()
 
 
@@ -104,6 +103,12 @@ def ignoring_warnings(message: str = "") -> Iterator[None]:
     with _warning_filters():
         warnings.filterwarnings("ignore", message=message)
         yield
+
+
+def row_blocks(n: int, size: int) -> Iterator[slice]:
+    """Slices of ``range(n)`` with at most `size` rows; scikit-learn's `gen_batches` checks its arguments, slowly."""
+    size = max(1, size)
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 class Arrays:
@@ -134,12 +139,13 @@ class Arrays:
     def each(self, function: Callable[[slice], None], n: int, row_bytes: int) -> None:
         """Call `function` on slices of ``range(n)`` that fit into `block_bytes` at `row_bytes` per row."""
         if n:
-            self.map(function, gen_batches(n, max(1, min(n, self.block_bytes // max(row_bytes, 1)))))
+            self.map(function, row_blocks(n, self.block_bytes // max(row_bytes, 1)))
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part, in parallel over parts with one BLAS thread each."""
+        parts = list(parts)
         with one_blas_thread():
-            if self.n_jobs == 1:
+            if self.n_jobs == 1 or len(parts) == 1:
                 return [function(part) for part in parts]
             return list(Parallel(n_jobs=self.n_jobs, backend="threading")(delayed(function)(part) for part in parts))
 

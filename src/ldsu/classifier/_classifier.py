@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.sparse
 import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -24,8 +24,6 @@ from sklearn.base import (
     _fit_context,
     clone,
 )
-from sklearn.linear_model import RidgeClassifier
-from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, check_array, get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -52,7 +50,7 @@ from ldsu.classifier._supervised import (
     smoothed_log,
     weight_prior,
 )
-from ldsu.kernels import check_mask, validate_data
+from ldsu.kernels import FLOATS, check_mask, is_float_matrix, validate_data, validate_new
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU, embedding_likeness, local_structure, log_likelihoods, sample_rows
 from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
@@ -107,7 +105,7 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @atomic
     def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Compute the root mean squared norm of the rows of X (n, r)."""
-        Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        Z = validate_data(self, X, accept_sparse="csr", dtype=FLOATS)
         entries = Z.data if scipy.sparse.issparse(Z) else Z
         self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(Z.shape[0])) or 1.0
         return self
@@ -115,7 +113,7 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: MatrixLike) -> Any:
         """Divide X (q, r) by `scale_`."""
         check_is_fitted(self)
-        Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        Z = validate_new(self, X)
         return Z / Z.dtype.type(self.scale_)
 
     def __sklearn_tags__(self) -> Any:
@@ -141,6 +139,8 @@ class LabelledScoreMixin:
         -------
         score : float
         """
+        from sklearn.metrics import accuracy_score  # slow to import, and only for scores
+
         codes, classes = encode_labels(y, _num_samples(X))
         rows = np.flatnonzero(codes >= 0)
         if rows.size == 0:
@@ -351,7 +351,9 @@ def _log_odds(scores: np.ndarray) -> np.ndarray:
         odds: np.ndarray = log_p - np.log1p(-np.exp(log_p))
     others = scores.copy()
     others[rows, top] = -np.inf
-    odds[rows, top] = scores[rows, top] - logsumexp(others, axis=1)
+    second = others.max(axis=1)
+    # scipy.special.logsumexp is slower than all else here for a single row.
+    odds[rows, top] = scores[rows, top] - second - np.log(np.exp(others - second[:, None]).sum(axis=1))
     return odds
 
 
@@ -772,7 +774,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     def _samples(self, X: Any) -> Any:
         """Samples, which the features have validated, as an array or CSR matrix with 32-bit indices."""
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
+        if is_float_matrix(X):
+            return X
+        X = check_array(X, accept_sparse="csr", dtype=FLOATS, ensure_all_finite=False)
         # scikit-learn's distances and trees do not take 64-bit indices.
         if scipy.sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max:
             parts = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
@@ -797,6 +801,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         log_shares : ndarray of shape (c,)
             Class shares estimated from the labelled rows' classifier, see `_log_shares`.
         """
+        from sklearn.linear_model import RidgeClassifier  # slow to import, and only for fits
+
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         counts = class_counts(codes)
         power = self._power(counts, unlabelled.size)
@@ -895,7 +901,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return probabilities
 
     def _isolated(self, lengths: np.ndarray) -> np.ndarray:
-        return np.asarray(lengths < ISOLATED * float(np.median(self._lengths)))
+        n = self._lengths.size
+        median = (self._lengths[(n - 1) // 2] + self._lengths[n // 2]) / 2  # they are ascending
+        return np.asarray(lengths < ISOLATED * median)
 
     def _warn_isolated(self, lengths: np.ndarray, what: str) -> None:
         if count := int(self._isolated(lengths).sum()):
@@ -906,6 +914,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             )
 
     def _raw_scores(self, Z: np.ndarray) -> np.ndarray:
+        if self.classifier is None:  # the ridge classifier's own function validates the features again
+            return np.asarray(Z @ self.classifier_.coef_.T + self.classifier_.intercept_).reshape(Z.shape[0], -1)
         scores = np.asarray(self.classifier_.decision_function(Z))
         scores = scores.reshape(Z.shape[0], -1)
         c = self.classes_.size

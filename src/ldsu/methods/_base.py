@@ -27,6 +27,7 @@ from ldsu.kernels import (
     dense,
     samples_memory,
     validate_data,
+    validate_new,
 )
 from ldsu.labels import encode_labels
 from ldsu.neighbors import input_neighbors, kernel_neighbors
@@ -135,7 +136,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         features : ndarray of shape (q, r)
         """
         check_is_fitted(self)
-        samples = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        samples = validate_new(self, X)
         check_magnitude(samples, also_small=False)
         return self.feature_map_(dense(samples) if self.kernel == "precomputed" else samples)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
 from ldsu._utils.memory import BLOCK_BYTES
+from ldsu._utils.sizes import PicklesFields
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
 from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors, nearest_candidates
 from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
 from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
+
+if TYPE_CHECKING:
+    from sklearn.neighbors import NearestNeighbors
 
 # Up to this many rows all pairs are compared.
 EXACT_ROWS = 8000
@@ -23,21 +27,30 @@ EXACT_ROWS = 8000
 FEW_PRODUCTS = 2**26
 
 
-def input_neighbors(X: Any, n_neighbors: int, Q: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
     """Squared distances and indices (n, n_neighbors) of the nearest *other* rows of each row of X (n x d).
 
-    Nearest first by Euclidean distance, comparing all pairs. A row is not its own neighbor; duplicates of it are. If Q
-    (m x d) is given, the nearest rows of X to each row of Q; both must be near the origin.
+    Nearest first by Euclidean distance, comparing all pairs. A row is not its own neighbor; duplicates of it are.
     """
-    m = X.shape[0] if Q is None else Q.shape[0]
-    if n_neighbors == 0:
+    return _compare_all(_all_pairs(shifted(X, column_means(X))), X.shape, n_neighbors)
+
+
+def _all_pairs(X: Any) -> NearestNeighbors:
+    from sklearn.neighbors import NearestNeighbors  # slow to import, and the exact solver's predictions do without
+
+    return NearestNeighbors(algorithm="brute").fit(X)
+
+
+def _compare_all(
+    search: NearestNeighbors, shape: tuple[int, int], k: int, Q: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distances and indices of the nearest of the rows (n x d, the shape) to other rows, or to those of Q."""
+    m = shape[0] if Q is None else Q.shape[0]
+    if k == 0:
         return np.empty((m, 0)), np.empty((m, 0), dtype=np.int64)
-    if Q is None:
-        X = shifted(X, column_means(X))
-    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(X)
     # scikit-learn limits BLAS threads itself, but not thread-safely.
-    with one_blas_thread(), one_openmp_thread(unless=m * X.shape[0] * X.shape[1] > FEW_PRODUCTS):
-        distances, indices = search.kneighbors(Q)
+    with one_blas_thread(), one_openmp_thread(unless=m * shape[0] * shape[1] > FEW_PRODUCTS):
+        distances, indices = search.kneighbors(Q, k)
     return np.asarray(distances, dtype=np.float64) ** 2, indices.astype(np.int64, copy=False)
 
 
@@ -84,11 +97,15 @@ def sample_neighbors(X: Any, n_neighbors: int, Q: Any, kernel: SampleKernel) -> 
 
 
 @dataclass(frozen=True)
-class NeighborIndex:
+class NeighborIndex(PicklesFields):
     """Nearest-neighbor index of X (n x d): exact for few rows, approximate with k-means cells for many."""
 
     X: Any  # dense or sparse; near the origin, so that matrix products give accurate distances
     cells: CellIndex | None  # None if all pairs are compared, and for the search on a GPU
+
+    @cached_property
+    def _search(self) -> NearestNeighbors:
+        return _all_pairs(self.X)
 
     def query(self, Q: Any, k: int, points: Any, arrays: Arrays = CPU, kernel: SampleKernel | None = None) -> Any:
         """Indices (q, k), nearest first, of the rows nearest to each row of Q (q x d); None is each row of X to others.
@@ -108,7 +125,7 @@ class NeighborIndex:
             search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
             return search(points, points if Q is None else arrays.put(Q), k, exclude_self, arrays.xp)[1]
         if self.cells is None:
-            return input_neighbors(self.X, k, Q)[1]
+            return input_neighbors(self.X, k)[1] if Q is None else _compare_all(self._search, self.X.shape, k, Q)[1]
         return cell_neighbors(self.cells, self.X, self.X if Q is None else Q, k, exclude_self)[1]
 
 

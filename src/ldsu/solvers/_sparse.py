@@ -32,8 +32,8 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
 from sklearn.utils.extmath import row_norms
 
-from ldsu._utils.arrays import CPU, Arrays, arrays_on
-from ldsu._utils.memory import require_memory
+from ldsu._utils.arrays import CPU, Arrays, arrays_on, one_blas_thread, row_blocks
+from ldsu._utils.memory import BLOCK_BYTES, require_memory
 from ldsu._utils.sizes import HoldsArrays
 from ldsu._utils.stages import StageCache, Stages
 from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, double_centered
@@ -782,19 +782,22 @@ class LocalExpansion:
         s = n_near + 1
         # Mostly for the systems of `conditional`.
         row_bytes = 8 * (s * (row_width(self.points, s) + self.P.shape[1] + r) + 4 * s * s)
-        together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // row_bytes)
-        require_memory(
-            min(n, together) * row_bytes + n * r * X.dtype.itemsize,
-            f"Computing features of {n:,} row(s) from {n_near:,} neighbors each",
-            "Pass fewer rows at a time, or fit with a smaller n_conditioning.",
-            arrays.free_memory(),
-        )
+        row_result = r * X.dtype.itemsize
+        if n * (row_bytes + row_result) > BLOCK_BYTES:  # asking for free memory takes longer than features of a row
+            together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // row_bytes)
+            require_memory(
+                min(n, together) * row_bytes + n * row_result,
+                f"Computing features of {n:,} row(s) from {n_near:,} neighbors each",
+                "Pass fewer rows at a time, or fit with a smaller n_conditioning.",
+                arrays.free_memory(),
+            )
         features = np.empty((n, r), dtype=X.dtype)
         on_device = (on(self.points, arrays), arrays.put(self.P), arrays.put(self.local))
         like_points = scipy.sparse.csr_array if scipy.sparse.issparse(self.points) else dense
-        for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * row_width(X))))):
-            known = None if near is None else near[rows]
-            features[rows] = self._batch(like_points(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays)
+        with one_blas_thread():  # once: each part would limit and restore them
+            for rows in row_blocks(n, min(BATCH, BATCH_BYTES // (8 * row_width(X)))):
+                known = None if near is None else near[rows]
+                features[rows] = self._batch(like_points(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays)
         return features
 
     def _batch(

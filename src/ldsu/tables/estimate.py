@@ -19,7 +19,7 @@ PROBE_SIZE, PROBE_SECONDS = 800, 0.012
 CHOICE_SECONDS, EXACT_SECONDS, SPARSE_SECONDS = 0.28, 0.2, 1.5e-4
 # With this many columns the sparse solver takes twice as long per row.
 DOUBLING_COLUMNS = 784
-START_SECONDS = 0.3
+START_SECONDS, NEGLIGIBLE_SECONDS = 0.3, 0.05
 
 
 class Estimate(NamedTuple):
@@ -43,8 +43,9 @@ def estimate(task: Task, **parameters: Any) -> Estimate:
     seconds += (
         SPARSE_SECONDS * n * (1 + d / DOUBLING_COLUMNS) if chosen == "sparse" else EXACT_SECONDS * (n / 1000) ** 2
     )
+    # Of a small fit the benchmark would take longer than what it estimates.
     return Estimate(
-        START_SECONDS + seconds * _slowness(),
+        START_SECONDS + seconds * (_slowness() if seconds > NEGLIGIBLE_SECONDS else 1),
         features._needed_memory(task.X, codes) + task.X.nbytes,
         available_memory(),
         chosen,
