@@ -532,7 +532,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(features))
         self._lengths = np.sort(row_lengths(Z))
-        return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None)
+        return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None, problem)
 
     def _encode(self, y: ArrayLike | None, n: int) -> np.ndarray:
         """Class numbers of the n rows; sets `classes_` and `class_shares_`."""
@@ -552,7 +552,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         ldsu = isinstance(self.features_, LDSU) and isinstance(self.features_.kernel, str)
         return self.supervised and self.classifier is None and ldsu and self.features_.kernel != "precomputed"
 
-    def _fit_to_features(self, rows: TrainingRows, codes: np.ndarray, X: Any = None) -> Self:
+    def _fit_to_features(
+        self, rows: TrainingRows, codes: np.ndarray, X: Any = None, problem: Problem | None = None
+    ) -> Self:
         """Fit classifier, standardization and probabilities to scaled features; X (n, d) may be pooled with them."""
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         if self.classifier is None:
@@ -571,7 +573,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             self.supervised_: Supervised | None = None
             self.selection_: list[dict[str, Any]] | None = None
             if X is not None:
-                left_out = self._fit_supervised(self._samples(X), rows, codes, left_out)
+                left_out = self._fit_supervised(self._samples(X), rows, codes, left_out, problem)
                 mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
             if self.supervised_ is not None:
                 log_shares = self._log_shares(mean_of, codes, left_out)
@@ -602,7 +604,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return (rows[several], self._odds * _wide(scores)) if several.any() else None
 
     def _fit_supervised(
-        self, X: Any, rows: TrainingRows, codes: np.ndarray, left_out: tuple[np.ndarray, np.ndarray] | None
+        self,
+        X: Any,
+        rows: TrainingRows,
+        codes: np.ndarray,
+        left_out: tuple[np.ndarray, np.ndarray] | None,
+        problem: Problem | None,
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pool the scores with those of classifiers of the labelled rows, if evidence or prior give these weight.
 
@@ -613,7 +620,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Sets `supervised_` and `selection_`; returns the leave-one-out log-odds of the pool.
         """
         some = sample_rows(X)
-        prior, deviation = weight_prior(local_structure(some))
+        known = problem.once("local_structure", None, lambda: local_structure(some)) if problem else None
+        prior, deviation = weight_prior(local_structure(some) if known is None else known)
         unlikely = prior[1:].max() < MIN_WEIGHT
         if unlikely and (left_out is None or codes.size > ROWS_TO_CHOOSE):  # left-out scores know a part of the graph
             return left_out

@@ -84,6 +84,11 @@ def _check_expansion(expansion: Any) -> Checks:
     yield (expansion.kernel.name == "precomputed") == of_columns, "its points do not belong to its kernel"
 
 
+def _check_local_expansion(expansion: Any) -> Checks:
+    q, first = expansion.transform.shape[1], expansion.P.shape[1]
+    yield first <= q, f"its samples have {first} landmark features, new rows {q}"
+
+
 def _check_method(model: Any) -> Checks:
     from ldsu.solvers import MAX_CONDITIONING
 
@@ -459,7 +464,8 @@ SCHEMAS |= {
     ),
     "LocalExpansion": _data(
         "ldsu.solvers",
-        **arrays("f", points="n d", landmarks="p d", transform="p q", P="n q", global_coefficients="q r", local="n r"),
+        _check_local_expansion,
+        **arrays("f", points="n d", landmarks="p d", transform="p q", P="n e", global_coefficients="q r", local="n r"),
         origin=Optional(Array("f", "d")),
         index=Object("NeighborIndex", n="n", d="d"),
         n_conditioning=integer(low=1),

@@ -12,7 +12,7 @@ from sklearn.utils import gen_batches
 from ldsu._utils.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
 from ldsu._utils.memory import BLOCK_BYTES
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
-from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors
+from ldsu.neighbors._cells import CellIndex, add_to_cells, cell_index, cell_neighbors
 from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
 
 # Up to this many rows all pairs are compared.
@@ -69,6 +69,11 @@ class NeighborIndex:
 
     X: np.ndarray  # near the origin, so that matrix products give accurate distances
     cells: CellIndex | None  # None if all pairs are compared, and for the search on a GPU
+
+    def with_rows(self, X: np.ndarray) -> NeighborIndex:
+        """The index of these and further rows X (t x d)."""
+        cells = None if self.cells is None else add_to_cells(self.cells, X)
+        return NeighborIndex(np.concatenate([self.X, X]), cells)
 
     def query(self, Q: np.ndarray | None, k: int, points: Any, arrays: Arrays = CPU) -> Any:
         """Indices (q, k), nearest first, of the rows nearest to each row of Q (q x d); None is each row of X to others.
