@@ -120,9 +120,9 @@ def clique_weights(grams: Any, theta: float, xp: Any = np) -> Any:
     return weights
 
 
-def assemble_cliques(weights: np.ndarray, cliques: np.ndarray) -> scipy.sparse.csr_array:
-    """``sum_i S_i L_i S_i^T`` from the cliques' Laplacians (n, k, k) and members (n, k): sparse (n, n)."""
-    n, k = cliques.shape
+def assemble_cliques(weights: np.ndarray, cliques: np.ndarray, n: int | None = None) -> scipy.sparse.csr_array:
+    """``sum_i S_i L_i S_i^T`` from the Laplacians (q, k, k) and members (q, k) of cliques: sparse (n, n), or (q, q)."""
+    n, k = n or cliques.shape[0], cliques.shape[1]
     rows = np.repeat(cliques, k, axis=1).ravel()
     columns = np.tile(cliques, (1, k)).ravel()
     return scipy.sparse.coo_array((weights.ravel(), (rows, columns)), shape=(n, n)).tocsr()

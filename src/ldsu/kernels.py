@@ -347,6 +347,11 @@ def samples_memory(X: Any, kernel: Any) -> int:
     return 8 * 2 * n * d
 
 
+def stacked(A: Any, B: Any) -> Any:
+    """The rows of A (a x d) and B (b x d), both arrays or both CSR matrices."""
+    return scipy.sparse.vstack([A, B], format="csr") if scipy.sparse.issparse(A) else np.concatenate([A, B])
+
+
 def dense(X: Any) -> np.ndarray:
     """Convert X to a dense array."""
     if not scipy.sparse.issparse(X):

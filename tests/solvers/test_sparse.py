@@ -235,17 +235,22 @@ def test_landmark_features_leave_a_positive_semi_definite_residual():
 def test_landmarks_are_the_labelled_samples_and_others():
     codes = np.full(500, -1)
     codes[[3, 100, 400]] = [0, 1, 0]
-    landmarks, m = choose_landmarks(codes, 20, np.random.default_rng(0))
+    landmarks, m, drawn = choose_landmarks(codes, 20, np.random.default_rng(0))
     assert m == 3
     assert landmarks[:3].tolist() == [3, 100, 400]
-    assert np.unique(landmarks).size == 23
+    assert drawn.size == 20
+    assert np.unique(landmarks).size == landmarks.size == np.union1d([3, 100, 400], landmarks[drawn]).size
+    other = np.full(500, -1)
+    other[landmarks[drawn[0]]] = 0
+    relabelled, _, redrawn = choose_landmarks(other, 20, np.random.default_rng(0))
+    np.testing.assert_array_equal(relabelled[redrawn], landmarks[drawn])  # whatever the labels
 
 
 def test_many_labelled_samples_give_landmarks_class_by_class():
     codes = np.repeat([0, 1], [5000, 200])
-    landmarks, m = choose_landmarks(codes, 0, np.random.default_rng(0))
-    assert m == landmarks.size == MAX_LABELLED
-    assert np.bincount(codes[landmarks]).tolist() == [800, 200]
+    landmarks, m, _ = choose_landmarks(codes, 0, np.random.default_rng(0))
+    assert m == MAX_LABELLED
+    assert np.bincount(codes[landmarks[:m]]).tolist() == [800, 200]
 
 
 @pytest.mark.parametrize("made", [False, True])
@@ -418,7 +423,9 @@ def test_training_rows_get_their_training_features(digits):
     X, y = digits
     model = LDSU(solver="sparse", nugget=1e-8, tol=1e-8).fit(X, y)
     of = model.feature_map_
-    training = of.P @ of.global_coefficients + of.local
+    n_labelled = of.transform.shape[1] - of.P.shape[1]
+    landmarks = Landmarks(of.landmarks, of.transform, of.sample_kernel, n_labelled)
+    training = landmarks.features(of.points, CPU)[0] @ of.global_coefficients + of.local
     np.testing.assert_allclose(model.transform(X), training, atol=1e-5 * np.abs(training).max())
 
 

@@ -533,7 +533,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.scaler_ = BlockScaler()
         Z = self.scaler_.fit_transform(_plain(features))
         self._lengths = np.sort(row_lengths(Z))
-        return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None)
+        return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None, problem)
 
     def _encode(self, y: ArrayLike | None, n: int) -> np.ndarray:
         """Class numbers of the n rows; sets `classes_` and `class_shares_`."""
@@ -553,7 +553,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         ldsu = isinstance(self.features_, LDSU) and isinstance(self.features_.kernel, str)
         return self.supervised and self.classifier is None and ldsu and self.features_.kernel != "precomputed"
 
-    def _fit_to_features(self, rows: TrainingRows, codes: np.ndarray, X: Any = None) -> Self:
+    def _fit_to_features(
+        self, rows: TrainingRows, codes: np.ndarray, X: Any = None, problem: Problem | None = None
+    ) -> Self:
         """Fit classifier, standardization and probabilities to scaled features; X (n, d) may be pooled with them."""
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         if self.classifier is None:
@@ -572,7 +574,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             self.supervised_: Supervised | None = None
             self.selection_: list[dict[str, Any]] | None = None
             if X is not None:
-                left_out = self._fit_supervised(self._samples(X), rows, codes, left_out)
+                left_out = self._fit_supervised(self._samples(X), rows, codes, left_out, problem)
                 mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
             if self.supervised_ is not None:
                 log_shares = self._log_shares(mean_of, codes, left_out)
@@ -603,7 +605,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return (rows[several], self._odds * _wide(scores)) if several.any() else None
 
     def _fit_supervised(
-        self, X: Any, rows: TrainingRows, codes: np.ndarray, left_out: tuple[np.ndarray, np.ndarray] | None
+        self,
+        X: Any,
+        rows: TrainingRows,
+        codes: np.ndarray,
+        left_out: tuple[np.ndarray, np.ndarray] | None,
+        problem: Problem | None,
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pool the scores with those of classifiers of the labelled rows, if evidence or prior give these weight.
 
@@ -614,8 +621,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Sets `supervised_` and `selection_`; returns the leave-one-out log-odds of the pool.
         """
         some = sample_rows(X)
-        structure = local_structure(some)
-        prior, deviation = weight_prior(structure, embedding_likeness(some, structure))
+
+        def kind() -> tuple[float, float]:
+            structure = local_structure(some)
+            return structure, embedding_likeness(some, structure)
+
+        prior, deviation = weight_prior(*(problem.once("sample_kind", None, kind) if problem else kind()))
         unlikely = prior[1:].max() < MIN_WEIGHT
         if unlikely and (left_out is None or codes.size > ROWS_TO_CHOOSE):  # left-out scores know a part of the graph
             return left_out

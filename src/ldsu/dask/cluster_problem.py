@@ -55,7 +55,7 @@ class ClusterProblem(Problem):
         self._start(X, arrays=ONE, stages=stages)
         self.blocks, self.cluster, self.keep_graphs = blocks, blocks.cluster, keep_graphs
 
-    def once(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
+    def once(self, kind: str, key: Hashable, make: Callable[[], Any], keep: int | None = None) -> Any:
         """Return ``make()``: on the cluster nothing is kept."""
         return make()
 
@@ -97,6 +97,7 @@ class ClusterProblem(Problem):
 
     def joint_system(
         self,
+        key: Hashable,
         samples: Shards,
         neighbors: list[Any],
         weights: list[Any],
@@ -116,9 +117,24 @@ class ClusterProblem(Problem):
         P = self.map("features-at-landmarks", attrgetter("P"), (pieces,))
         cluster.wait(P)
         self.replicated = whole_bytes(self.n, q, settings, dtype) <= WHOLE_SHARE * cluster.memory()
+        n_groups = len(landmarks.points) - landmarks.n_labelled
         if self.replicated:
             return ReplicatedSystem(pieces, q, samples, cluster), P
-        return PartitionedSystem(pieces, q, samples, cluster, class_counts(codes), len(landmarks.points)), P
+        return PartitionedSystem(pieces, q, samples, cluster, class_counts(codes), n_groups), P
+
+    def solve(
+        self,
+        key: Hashable,
+        samples: Shards,
+        system: ReplicatedSystem | PartitionedSystem,
+        P: list[Any],
+        landmarks: Landmarks,
+        anchors: np.ndarray,
+        labelled: np.ndarray,
+        settings: Settings,
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any], int, float]:
+        """Columns of the system, of which nothing is kept."""
+        return P, *system.solve(anchors, P, settings)
 
     def map(self, name: str, function: Callable[..., Any], values: tuple[list[Any], ...], *constants: Any) -> list[Any]:
         """A task per shard; `values` are lists with a future, or a constant, per shard."""

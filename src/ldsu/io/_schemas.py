@@ -108,6 +108,8 @@ def _check_method(model: Any) -> Checks:
 def _check_local(expansion: Any) -> Checks:
     parts = (expansion.points, expansion.landmarks, expansion.index.X)
     yield len({scipy.sparse.issparse(part) for part in parts}) == 1, "some of its samples are sparse, others are not"
+    q, first = expansion.transform.shape[1], expansion.P.shape[1]
+    yield first <= q, f"its samples have {first} landmark features, new rows {q}"
 
 
 def _check_enfs(model: Any) -> Checks:
@@ -474,7 +476,7 @@ SCHEMAS |= {
         _check_local,
         points=Samples("n", "d"),
         landmarks=Samples("p", "d"),
-        **arrays("f", transform="p q", P="n q", global_coefficients="q r", local="n r"),
+        **arrays("f", transform="p q", P="n e", global_coefficients="q r", local="n r"),
         origin=Optional(Array("f", "d")),
         index=Object("NeighborIndex", n="n", d="d"),
         n_conditioning=integer(low=1),

@@ -142,7 +142,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _fit(self, X: Any, y: Any, **reused: Any) -> Callable[[], np.ndarray] | None:
         """Fit, and return what `_learn` returns."""
-        X, codes = self._validate(X, y)
+        X, codes = self._validate(X, y, **reused)
         n, needed = X.shape[0], self._needed_memory(X, codes)
         fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
         require_memory(

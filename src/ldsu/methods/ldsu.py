@@ -16,12 +16,20 @@ from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
 from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian
-from ldsu.kernels import GAMMA_KERNELS, INPUT_SPACE_KERNELS, Kernel
-from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
+from ldsu.kernels import GAMMA_KERNELS, INPUT_SPACE_KERNELS, Kernel, check_magnitude, validate_data
+from ldsu.labels import class_counts, encode_labels, sample_labelled_balanced, sample_others
 from ldsu.methods._base import KernelFeatures
 from ldsu.methods._leave_one_out import choose
 from ldsu.methods._sample_kinds import embedding_likeness, sample_rows
-from ldsu.solvers import MEMORY, SOLVERS, Problem, Settings, filtered_labelled_kernel, unsupported_reason
+from ldsu.solvers import (
+    MEMORY,
+    SOLVERS,
+    AddedRows,
+    Problem,
+    Settings,
+    filtered_labelled_kernel,
+    unsupported_reason,
+)
 
 # Maximum weight of the graphs, to avoid overflow of squares.
 MAX_WEIGHT = 1e100
@@ -92,12 +100,13 @@ class LDSU(Settings, KernelFeatures):
         and functions, dense and sparse samples (which stay sparse), ``filter="tikhonov"``, and "truncate" with at most
         500 features. "auto" is "sparse" with "tikhonov" and n > 3,000 if supported, else "exact".
     n_landmarks : int, optional
-        Sparse solver: number of landmarks in addition to the labelled samples (at most 1,000 of these, balanced over
-        classes, are landmarks). None is ``2,000,000 / n``, between 100 and 500.
+        Sparse solver: number of landmarks in addition to the labelled samples, at least 1, whatever the labels. Of the
+        labelled samples at most ``2,000,000 / n``, or 50 if that is more, balanced over classes, are landmarks. None is
+        ``2,000,000 / n``, between 100 and 500.
     landmark_noise : float, optional
-        Sparse solver: noise of landmarks, in units of k(x, x). Smaller values represent more of the kernel globally,
-        larger values leave more to neighbors. Smaller is better if neighbors are often of another class. None is
-        ``n / 50,000``.
+        Sparse solver: noise of landmarks, in units of k(x, x); of labelled landmarks at least `nugget`. Smaller values
+        represent more of the kernel globally, larger values leave more to neighbors. Smaller is better if neighbors are
+        often of another class. None is ``n / 50,000``.
     n_conditioning : int, default=15
         Sparse solver: maximum number of nearest neighbors that a sample is conditioned on; at most 2,000. With n - 1
         and small `nugget` and `tol` the result is that of the exact solver.
@@ -233,6 +242,15 @@ class LDSU(Settings, KernelFeatures):
     def _resolve_kernel(self, problem: Problem, gamma_scale: float | str) -> Kernel:
         return super()._resolve_kernel(problem, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
 
+    def _validate(self, X: Any, y: Any, problem: Problem | None = None) -> tuple[Any, np.ndarray]:
+        if problem is None or self.kernel == "precomputed" or not problem.holds(X):
+            return super()._validate(X, y)
+        # Valid, as the problem was made of them: only what depends on labels is checked.
+        validate_data(self, X, skip_check_array=True)
+        problem.once("magnitude", None, lambda: check_magnitude(problem.X, also_small=True))
+        codes, self.classes_ = encode_labels(y, problem.n)
+        return problem.X, codes
+
     def _problem(self, X: Any, stages: Stages, problem: Problem | None = None) -> Problem:
         if problem is None:
             return Problem.once_for(X, arrays=arrays_on(self.device), stages=stages)
@@ -241,7 +259,7 @@ class LDSU(Settings, KernelFeatures):
         return problem
 
     def _choose(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Kernel:
-        embedding = self._is_embedding(problem.X)
+        embedding = self._is_embedding(problem)
         self.strength_ = EMBEDDING_STRENGTHS[0] if embedding else resolve_strength(self.strength)
         self.noise_ = NOISE
         self.selection_: list[dict[str, float]] | None = None
@@ -255,20 +273,16 @@ class LDSU(Settings, KernelFeatures):
             return replace(kernel, gamma=kernel.gamma * gamma_scale / base_scale) if kernel.gamma else kernel
 
         with problem.stages("choice of strength"):
-            rows = self._rows_to_choose(codes)
-            some = self._rows_problem(problem, rows, kernel)
-            labelled = np.flatnonzero(codes[rows] >= 0)
-            settings = self._settings(rows.size)
-            kernels = (
-                filtered_labelled_kernel(some, rescaled(scale), settings, strength * settings.lam, labelled)
-                for scale, strength in candidates
-            )
-            present, numbers = np.unique(codes[rows][labelled], return_inverse=True)
+            rng = np.random.default_rng(self.random_state)
+            labelled = sample_labelled_balanced(codes, LABELLED_TO_CHOOSE, rng)
+            filtered = self._filtered_kernel(problem, labelled, kernel)
+            kernels = (filtered(rescaled(scale), strength) for scale, strength in candidates)
+            present, numbers = np.unique(codes[labelled], return_inverse=True)
             priors = log_priors(candidates, present.size)
             order = choose(zip(range(len(candidates)), kernels, priors, strict=True), numbers)
             self.noise_ = order[0].noise
             if present.size == class_counts(codes).size:
-                self._left_out = rows[labelled], order[0].scores
+                self._left_out = labelled, order[0].scores
             gamma_scale, self.strength_ = candidates[order[0].number]
             names = ("gamma_scale", "strength", "noise", "criterion", "accuracy")
             self.selection_ = [
@@ -291,9 +305,11 @@ class LDSU(Settings, KernelFeatures):
         """Whether the strength may depend on the samples and labels."""
         return self.strength == "auto" and self.filter == "tikhonov" and self.scaling == "relative"
 
-    def _is_embedding(self, X: Any) -> bool:
+    def _is_embedding(self, problem: Problem) -> bool:
         """Whether the strength depends on the samples, and they look like embeddings."""
-        return self._may_choose() and self.kernel != "precomputed" and embedding_likeness(sample_rows(X)) > 0.5
+        if not self._may_choose() or self.kernel == "precomputed":
+            return False
+        return problem.once("embedding", None, lambda: embedding_likeness(sample_rows(problem.X))) > 0.5
 
     def _candidates(self, codes: np.ndarray, embedding: bool = False) -> tuple[tuple[float, float], ...]:
         """Candidates (gamma_scale, strength) to choose from; none if the strength is given, or labels are few."""
@@ -306,20 +322,32 @@ class LDSU(Settings, KernelFeatures):
         scale = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
         return tuple((scale, strength) for strength in (EMBEDDING_STRENGTHS if embedding else CANDIDATE_STRENGTHS))
 
-    def _rows_to_choose(self, codes: np.ndarray) -> np.ndarray:
-        """The labelled rows, and random other rows, up to the limits of the choice."""
-        rng = np.random.default_rng(self.random_state)
-        labelled = sample_labelled_balanced(codes, LABELLED_TO_CHOOSE, rng)
-        every = np.flatnonzero(codes >= 0)
-        others = sample_others(codes.size, every, max(0, ROWS_TO_CHOOSE - labelled.size), rng)
-        return np.sort(np.concatenate([labelled, others]))
+    def _filtered_kernel(
+        self, problem: Problem, labelled: np.ndarray, kernel: Kernel
+    ) -> Callable[[Kernel, float], np.ndarray]:
+        """A function of kernel and strength: the filtered kernel at labelled rows, on all rows if they are few.
 
-    def _rows_problem(self, problem: Problem, rows: np.ndarray, kernel: Kernel) -> Problem:
-        """The problem of some rows: the same one for all rows, whose stages the fit then finds."""
-        if rows.size == problem.n:
-            return problem
-        X = problem.X[np.ix_(rows, rows)] if kernel.name == "precomputed" else problem.X[rows]
-        return Problem.once_for(X, arrays=problem.arrays, keep=1)
+        Of many samples random rows, drawn without labels, are used, to which labelled rows are added.
+        """
+        n = problem.n
+        if n <= ROWS_TO_CHOOSE:
+            settings = self._settings(n)
+            return lambda some, strength: filtered_labelled_kernel(
+                problem, some, settings, strength * settings.lam, labelled
+            )
+
+        def draw() -> tuple[Problem, np.ndarray]:
+            rng = np.random.default_rng(self.random_state)
+            rows = sample_others(n, np.arange(0), ROWS_TO_CHOOSE, rng)
+            X = problem.X[np.ix_(rows, rows)] if kernel.name == "precomputed" else problem.X[rows]
+            keep = len(CANDIDATES) if problem.reusable else 1
+            return Problem.once_for(X, arrays=problem.arrays, keep=keep, reusable=problem.reusable), rows
+
+        base, rows = problem.once("rows_to_choose", (self.random_state, kernel.name == "precomputed"), draw)
+        base.stages = problem.stages
+        settings = self._settings(rows.size)
+        added = AddedRows(problem.X, base, rows, labelled)
+        return lambda some, strength: added.filtered_kernel(some, settings, strength * settings.lam)
 
     def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], np.ndarray] | None:
         self._clip_parameter(self.clique_size, problem.n, "clique_size")

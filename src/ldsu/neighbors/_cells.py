@@ -9,7 +9,7 @@ the choice of cells, and are all compared in all columns. Results depend on the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,18 @@ def cell_index(X: Any, seed: int = 0, n_jobs: int = -1) -> CellIndex:
         cells = nearest_center(Z, centers, n_jobs)
     order, starts = sort_into_cells(Z, cells, cell_size(X.shape[0]))
     return CellIndex(mean, axes, cell_means(Z[order], starts), starts, order, Z[order])
+
+
+def add_to_cells(index: CellIndex, X: Any, n_jobs: int = -1) -> CellIndex:
+    """The index with further rows X (t x d), each in the cell with the nearest center; the cells remain."""
+    Z = project(X, index.mean, index.axes, n_jobs)
+    with one_blas_thread():
+        added = nearest_center(Z, index.centres, n_jobs)
+    cells = np.concatenate([np.repeat(np.arange(index.centres.shape[0]), np.diff(index.starts)), added])
+    order = np.argsort(cells, kind="stable")
+    starts = np.searchsorted(cells[order], np.arange(index.centres.shape[0] + 1))
+    rows = np.concatenate([index.order, index.order.size + np.arange(X.shape[0])])
+    return replace(index, starts=starts, order=rows[order], rows=np.concatenate([index.rows, Z])[order])
 
 
 def cell_size(n: int) -> int:

@@ -13,8 +13,8 @@ from sklearn.utils import gen_batches
 from ldsu._utils.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
 from ldsu._utils.memory import BLOCK_BYTES
 from ldsu._utils.sizes import PicklesFields
-from ldsu.kernels import column_means, kernel_squared_distances, shifted
-from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors, nearest_candidates
+from ldsu.kernels import column_means, kernel_squared_distances, shifted, stacked
+from ldsu.neighbors._cells import CellIndex, add_to_cells, cell_index, cell_neighbors, nearest_candidates
 from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
 from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
 
@@ -27,12 +27,15 @@ EXACT_ROWS = 8000
 FEW_PRODUCTS = 2**26
 
 
-def input_neighbors(X: Any, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+def input_neighbors(X: Any, n_neighbors: int, Q: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """Squared distances and indices (n, n_neighbors) of the nearest *other* rows of each row of X (n x d).
 
-    Nearest first by Euclidean distance, comparing all pairs. A row is not its own neighbor; duplicates of it are.
+    Nearest first by Euclidean distance, comparing all pairs. A row is not its own neighbor; duplicates of it are. If Q
+    (m x d) is given, the nearest rows of X to each row of Q.
     """
-    return _compare_all(_all_pairs(shifted(X, column_means(X))), X.shape, n_neighbors)
+    origin = column_means(X)
+    queries = None if Q is None else shifted(Q, origin)
+    return _compare_all(_all_pairs(shifted(X, origin)), X.shape, n_neighbors, queries)
 
 
 def _all_pairs(X: Any) -> NearestNeighbors:
@@ -106,6 +109,11 @@ class NeighborIndex(PicklesFields):
     @cached_property
     def _search(self) -> NearestNeighbors:
         return _all_pairs(self.X)
+
+    def with_rows(self, X: Any) -> NeighborIndex:
+        """The index of these and further rows X (t x d)."""
+        cells = None if self.cells is None else add_to_cells(self.cells, X)
+        return NeighborIndex(stacked(self.X, X), cells)
 
     def query(self, Q: Any, k: int, points: Any, arrays: Arrays = CPU, kernel: SampleKernel | None = None) -> Any:
         """Indices (q, k), nearest first, of the rows nearest to each row of Q (q x d); None is each row of X to others.

@@ -6,6 +6,7 @@ settings) -> bytes`` that estimates its peak memory. It takes what does not depe
 use it as ``LDSU(solver=...)``.
 """
 
+from ldsu.solvers._added_rows import AddedRows
 from ldsu.solvers._exact import (
     FILTERS,
     KernelExpansion,
@@ -37,6 +38,7 @@ __all__ = [
     "MAX_CONDITIONING",
     "MEMORY",
     "SOLVERS",
+    "AddedRows",
     "Frame",
     "JointSystem",
     "KernelExpansion",

@@ -15,6 +15,8 @@ from ldsu.solvers._types import Settings
 
 # Converged columns are dropped when at most this fraction of the columns is left.
 MAX_LEFT = 0.7
+# Directions of known solutions with less than this share of the largest eigenvalue are not used to start others.
+SPAN_PRECISION = 1e-6
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,21 @@ class JointSystem:
         product += self.G_T @ (self.G @ V)
         return product
 
-    def solve(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
-        """``B^-1 E_A``, ``eta M P``, ``H = P - B^-1 eta M P``, iterations, and the largest relative residual."""
+    def solve(
+        self,
+        anchors: np.ndarray,
+        P: Any,
+        settings: Settings,
+        known: tuple[Any, np.ndarray] | None = None,
+        start: tuple[Any, Any] | None = None,
+    ) -> tuple[Any, Any, Any, int, float]:
+        """``B^-1 E_A``, ``eta M P``, ``H = P - B^-1 eta M P``, iterations, and the largest relative residual.
+
+        `known` are columns of ``B^-1`` as rows (k, n), and their places: solves start from their best combination. Or
+        they start from approximations, as rows, of ``B^-1 E_A`` and ``B^-1 eta M P``.
+        """
         arrays = self.arrays
+        span = None if known is None else (known[0], self._inverse_gram(*known))
         n, p = P.shape
         Z = arrays.zeros((n, anchors.size), self.dtype)
         MP = arrays.zeros((n, p), self.dtype)
@@ -129,14 +143,32 @@ class JointSystem:
         def fill(part: slice) -> tuple[int, float]:
             first, second = columns_of(part, anchors.size)
             Z[:, first], MP[:, second], H[:, second], iterations, residual = self.solve_columns(
-                anchors[first], P[:, second], settings
+                anchors[first],
+                P[:, second],
+                settings,
+                span,
+                None if start is None else arrays.xp.concatenate([start[0][first], start[1][second]]).T,
             )
             return iterations, residual
 
         outcomes = arrays.map(fill, gen_batches(anchors.size + p, arrays.columns))
         return Z, MP, H, max(i for i, _ in outcomes), max(r for _, r in outcomes)
 
-    def solve_columns(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
+    def _inverse_gram(self, Z: Any, places: np.ndarray) -> Any:
+        """Pseudo-inverse of the entries of ``B^-1`` at some places, whose columns are the rows of Z (k, n)."""
+        Z_AA = self.arrays.put(Z[:, self.arrays.put(places)], "float64")
+        S, U = self.arrays.eigh((Z_AA + Z_AA.T) / 2)
+        S, U = S[SPAN_PRECISION * S[-1] < S], U[:, self.arrays.put(SPAN_PRECISION * S[-1] < S)]
+        return self.arrays.put((U / self.arrays.put(S)) @ U.T, self.dtype)
+
+    def solve_columns(
+        self,
+        anchors: np.ndarray,
+        P: Any,
+        settings: Settings,
+        span: tuple[Any, Any] | None = None,
+        start: Any = None,
+    ) -> tuple[Any, Any, Any, int, float]:
         """`solve` for some anchors and some columns of P (n x b) together."""
         arrays, xp = self.arrays, self.arrays.xp
         rows, a = arrays.put(anchors), anchors.size
@@ -145,8 +177,11 @@ class JointSystem:
         rhs[rows, xp.arange(a)] = self.scale[rows]
         if P.shape[1]:
             rhs[:, a:] = self.graphs(P / scale)
+        if span is not None:  # Z Z_AA^-1 Z^T is the inverse of B in the span of columns Z of B^-1
+            start = span[0].T @ (span[1] @ (span[0] @ (rhs / scale)))
+        start = None if start is None else start / scale
         solution, iterations, residual = conjugate_gradients(
-            self.apply, self.precondition, rhs, settings.tol, settings.max_iter, xp
+            self.apply, self.precondition, rhs, settings.tol, settings.max_iter, xp, start=start
         )
         solution *= scale
         return solution[:, :a], rhs[:, a:] / scale, P - solution[:, a:], iterations, residual
@@ -176,6 +211,7 @@ def conjugate_gradients(
     max_iter: int,
     xp: Any,
     inner_products: Callable[[Any, Any], Any] | None = None,
+    start: Any = None,
 ) -> tuple[Any, int, float]:
     """Solve ``A X = B`` for a symmetric positive definite A until the relative residual of every column is below `tol`.
 
@@ -194,6 +230,8 @@ def conjugate_gradients(
     inner_products : callable or None
         ``inner_products(A, B)`` are those of each column of A with that of B. Rows may be distributed over processes
         that all call this function, if it returns the same result in all of them.
+    start : array of shape (n, q) or None
+        First approximation of X, which is overwritten; None is 0.
 
     Returns
     -------
@@ -220,7 +258,10 @@ def conjugate_gradients(
         R += B
     squares = products(R, R)
     unit = every_unit = xp.where(squares > 0, squares, xp.ones_like(squares))
-    solved = X = xp.zeros_like(R)
+    solved = X = xp.zeros_like(R) if start is None else start
+    if start is not None:
+        R -= apply(X)
+        squares = products(R, R)
     D = precondition(R)
     inner = products(R, D)
     (columns,), iterations = xp.where(unit > 0), 0  # all of them, on the device

@@ -10,6 +10,10 @@ before it, the result is that of the exact solver, whatever the landmarks. Only 
 samples and among neighbors are computed. In the unit of the computation K has the mean diagonal 1; where R is singular,
 as with the linear kernel of fewer columns than rows, the nugget keeps R^-1 finite.
 
+With "tikhonov" labels enter after the solve, in `anchored_features`: the system is that of landmarks drawn without
+labels and of ``M = lam L``, and the columns of a labelled point depend on no other label. So other labels only need
+columns of the points that had no label before, and a `Problem` keeps the others.
+
 `solve_sparse` is the order of the work, wherever the arrays live. `SparseStages` does it in this process, and
 `ldsu.dask` on a cluster.
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -36,8 +40,17 @@ from ldsu._utils.arrays import CPU, Arrays, arrays_on, one_blas_thread, row_bloc
 from ldsu._utils.memory import BLOCK_BYTES, require_memory
 from ldsu._utils.sizes import HoldsArrays
 from ldsu._utils.stages import StageCache, Stages
-from ldsu.graphs import assemble_cliques, clique_grams, clique_weights, double_centered
-from ldsu.kernels import INPUT_SPACE_KERNELS, Kernel, check_counts, column_means, dense, shifted, without_duplicates
+from ldsu.graphs import assemble_cliques, class_laplacian, clique_grams, clique_weights, double_centered
+from ldsu.kernels import (
+    INPUT_SPACE_KERNELS,
+    Kernel,
+    check_counts,
+    column_means,
+    dense,
+    shifted,
+    stacked,
+    without_duplicates,
+)
 from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
 from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
 from ldsu.sample_kernels import (
@@ -50,6 +63,7 @@ from ldsu.sample_kernels import (
     take_sets,
 )
 from ldsu.solvers._joint_system import JointSystem
+from ldsu.solvers._solved_columns import SolvedColumns
 from ldsu.solvers._sparse_spectrum import MAX_PAIRS, pairs_memory, shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
@@ -61,13 +75,15 @@ SINGLE_TOLERANCE, SINGLE_STRENGTH = 1e-5, 1e4
 SINGLE_NUGGET, SINGLE_NUGGET_PRODUCTS = 1e-12, 1e-4
 # For a larger weight of the graphs relative to the kernel, the tolerance is reduced in proportion.
 USUAL_STRENGTH, MIN_TOLERANCE = 1e3, 1e-8
+# Labels per class that the weight of the same-class graph assumes, where it is no part of the system.
+USUAL_LABELS = 10
 # Upper limit of gamma, in units of the samples' spread; the kernel is zero between samples anyway.
 LARGEST_GAMMA = 1e30
 # Number of rows from which the spread of the samples, the unit of the computation, is estimated.
 SPREAD_ROWS = 1000
 # Samples are clipped to this range, in units of their spread.
 MAX_MAGNITUDE = 1e15
-# Maximum number of labelled points used as landmarks, balanced over classes.
+# Maximum number of labelled points used as anchors, balanced over classes; with more the system contains their graph.
 MAX_LABELLED = 1000
 # Additional landmarks: 500 for a few thousand samples, down to 100 for many.
 MAX_LANDMARKS, MIN_LANDMARKS, LANDMARK_BUDGET = 500, 100, 2_000_000
@@ -80,6 +96,8 @@ MIN_DIRECTIONS = 50
 MIN_NUGGET = 1e-12
 # Maximum number of samples to condition on: each row needs a dense system of that size.
 MAX_CONDITIONING = 2000
+# Bytes up to which factors and solutions for other bandwidths and strengths are kept, at about this many per row.
+KEPT_BYTES, ROW_BYTES, MAX_KEPT = 2**29, 4096, 4
 # Numbers up to which starting threads takes longer than the work.
 SMALL = 2**16
 # Batch size of new samples.
@@ -106,13 +124,18 @@ def unsupported_reason(X: Any, kernel_name: Any, settings: Settings) -> str | No
     return None
 
 
+def labels_in_system(codes: np.ndarray, settings: Settings) -> bool:
+    """Whether the sparse system contains the same-class graph: with "truncate", or if not all labels are anchors."""
+    return settings.filter == "truncate" or int(np.sum(codes >= 0)) > MAX_LABELLED
+
+
 def working_precision(codes: np.ndarray, settings: Settings, kernel_name: Any = "rbf") -> tuple[str, float]:
     """Single precision, unless tolerance, strength, nugget or eigenvectors require double; and the tolerance.
 
     That is reduced for strong graphs.
     """
     # Weight of the graphs relative to the kernel, which has diagonal 1.
-    weight = settings.strength * max(settings.lam, float(class_counts(codes).max(initial=0)))
+    weight = settings.strength * max(settings.lam, float(class_counts(codes).max(initial=USUAL_LABELS)))
     if settings.filter == "truncate":
         return "float64", settings.tol
     single = weight <= SINGLE_STRENGTH and settings.nugget >= SINGLE_NUGGET and settings.tol >= SINGLE_TOLERANCE
@@ -127,7 +150,8 @@ def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     n = X.shape[0]
     m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
     itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
-    landmarks = min(resolve_n_landmarks(settings.n_landmarks, n) + m, resolve_n_directions(n))
+    landmarks = min(resolve_n_landmarks(settings.n_landmarks, n), resolve_n_directions(n))
+    landmarks += min(m, resolve_n_directions(n))
     anchors = max(m, settings.min_anchors)
     # Of sparse samples a second copy while they are sorted, and the components of their cells.
     samples = 2 * row_width(X) * (itemsize + 8) + 8 * 64 if scipy.sparse.issparse(X) else itemsize * X.shape[1]
@@ -146,7 +170,7 @@ def resolve_n_landmarks(n_landmarks: int | None, n: int) -> int:
 
 
 def resolve_n_directions(n: int) -> int:
-    """Number of directions of the landmark features to keep: all for a few thousand samples, 50 for many."""
+    """Number of directions of the landmark features to keep, and at most of labelled landmarks: 50 of many samples."""
     return max(MIN_DIRECTIONS, LANDMARK_BUDGET // n)
 
 
@@ -170,7 +194,8 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         raise ValueError(f"solver='sparse' does not support this: {reason}. Use solver='exact'.")
     n, arrays, stages, k = problem.n, problem.arrays, problem.stages, settings.clique_size
     truncate = settings.filter == "truncate"
-    dtype, tol = working_precision(codes, settings, kernel.name)
+    system_codes = codes if labels_in_system(codes, settings) else np.full_like(codes, -1)
+    dtype, tol = working_precision(system_codes, settings, kernel.name)
     settings = replace(settings, tol=tol)
     listed = min(max(2 * settings.n_conditioning, k - 1), n - 1)
     # Neighbors of the other kernels are the same with any bandwidth.
@@ -187,18 +212,29 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
     make_cliques = partial(sparse_cliques, problem, samples, neighbors, settings, sample_kernel)
     weights, theta = problem.once("sparse_cliques", key, make_cliques)
     with stages("landmarks"):
-        n_added = resolve_n_landmarks(settings.n_landmarks, n)
-        chosen, m = choose_landmarks(codes, n_added, np.random.default_rng(settings.random_state))
+        n_drawn = problem.n_drawn
+        n_added = resolve_n_landmarks(settings.n_landmarks, n_drawn)
+        rng = np.random.default_rng(settings.random_state)
+        chosen, m, drawn = choose_landmarks(codes, n_added, rng, n_drawn)
         places, points = problem.locate(samples, chosen)
         anchors = places[: max(m, min(settings.min_anchors, chosen.size))]
-        noise = NOISE * n if settings.landmark_noise is None else settings.landmark_noise
-        transform = landmark_transform(points, sample_kernel, noise, arrays)[:, -resolve_n_directions(n) :]
-        landmarks = Landmarks(points, arrays.get(transform), sample_kernel)
+        noise = NOISE * n_drawn if settings.landmark_noise is None else settings.landmark_noise
+        drawn_points = points if truncate else points[drawn]
+        transform = landmark_transform(drawn_points, sample_kernel, noise, arrays)[:, -resolve_n_directions(n_drawn) :]
+        landmarks = Landmarks(drawn_points, arrays.get(transform), sample_kernel)
+        added = np.arange(0)  # labelled points, among the anchors, that become landmarks after the solve
+        if not truncate:
+            among = np.full_like(codes, -1)
+            among[chosen[:m]] = codes[chosen[:m]]
+            added = sample_labelled_balanced(among, resolve_n_directions(n_drawn), rng)
+            added = np.searchsorted(chosen[:m], added)
+            landmarks = landmarks.with_labelled(points[added], arrays)
+        key = factor_key = (*key, sample_kernel, noise, n_added, settings.random_state, settings.nugget)
     with stages("factor"):
         joint = settings
         if truncate:
             joint = replace(settings, strength=shifted_strength(weights, codes, settings.lam))
-        system, P = problem.joint_system(samples, neighbors, weights, landmarks, codes, joint)
+        system, P = problem.joint_system(key, samples, neighbors, weights, landmarks, system_codes, joint)
     collect = problem.graphs(samples, neighbors, weights)
     members = cliques(neighbors[:, : k - 1], arrays) if truncate else None
     nearest = problem.nearest_of_rows(samples, neighbors, settings)
@@ -208,7 +244,10 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
             pairs, W = truncated_features(system, P, members, codes[samples.order], settings)
             iterations, residual = pairs.iterations, pairs.residual
         else:
-            Z, MP, H, iterations, residual = system.solve(anchors, P, settings)
+            label_key = codes.tobytes() if system_codes is codes else None
+            key = (*key, settings.strength, settings.lam, tol, settings.max_iter, label_key)
+            at = places[added]
+            P, Z, MP, H, iterations, residual = problem.solve(key, samples, system, P, landmarks, anchors, at, settings)
             if not residual <= 2 * settings.tol:  # tolerance for rounding in the recursive residual
                 warnings.warn(
                     f"The linear solve stopped after max_iter={settings.max_iter} iterations with a residual of "
@@ -223,8 +262,9 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
             C, local, eigenvalues = root * arrays.get(W), root * (pairs.V - P @ W), frame.scale * pairs.mu
         else:
             MPH = problem.total("products", products, (MP, H), arrays)
-            Z_A, H_A = (problem.rows_at(samples, anchors, block) for block in (Z, H))
-            T, C, eigenvalues = anchored_features(MPH, Z_A, H_A, settings, dtype)
+            Z_A, P_A, H_A = (problem.rows_at(samples, anchors, block) for block in (Z, P, H))
+            L_w = np.zeros((m, m)) if system_codes is codes else class_laplacian(codes[chosen[:m]]).toarray()
+            T, C, eigenvalues = anchored_features(Z_A, P_A, H_A, MPH, L_w, added, noise, settings, dtype)
             T, C, eigenvalues = frame.scale**0.5 * T, frame.scale**0.5 * C, frame.scale * eigenvalues
             coefficients = (problem.put("coefficients", values, dtype) for values in (T, C))
             local = problem.map("local", _local_part, (Z, H, P), *coefficients)
@@ -238,7 +278,8 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         theta=theta * frame.gram_unit(in_kernel),
         iterations=iterations,
         residual=residual,
-        training=nearest and (lambda: np.asarray(feature_map(problem.X, nearest()))),  # type: ignore[call-arg]
+        training=nearest
+        and (lambda: problem._training_features(factor_key, samples, feature_map, nearest, P, C, local)),
     )
 
 
@@ -265,16 +306,59 @@ def _sum_of_diagonals(matrices: Any) -> float:
 
 
 def anchored_features(
-    MPH: np.ndarray, Z_A: np.ndarray, H_A: np.ndarray, settings: Settings, dtype: str
+    Z_A: np.ndarray,
+    P_A: np.ndarray,
+    H_A: np.ndarray,
+    MPH: np.ndarray,
+    L_w: np.ndarray,
+    added: np.ndarray,
+    noise: float,
+    settings: Settings,
+    dtype: str,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coefficients T (anchors, r), C (p, r) of features ``Z T + H C``, and sums of squares of these at the anchors.
 
-    From ``eta P^T M H`` (p, p) and the anchors' rows of ``B^-1 E_A`` and H.
+    First the labels join. A labelled point that becomes a landmark is a noisy observation of the residual kernel: its
+    column, one of the last of P, moves from R to P, and R^-1 grows by 1 / noise at the point. With ``W = eta L_w`` plus
+    these, and E the labelled points, B grows by ``E W E^T``, a correction of their number.
+
+    Parameters
+    ----------
+    Z_A, P_A, H_A : ndarrays with a row per anchor
+        Rows of ``B^-1 E_A``, P and ``H = P - B^-1 eta M P`` at the anchors, labelled points first.
+    MPH : ndarray of shape (p, p)
+        ``eta P^T M H``.
+    L_w : ndarray of shape (m, m)
+        Same-class graph of the labelled points; 0 if it is part of M.
+    added : ndarray of int
+        Labelled points that become landmarks, in the order of the last columns of P.
+    noise : float
+        Of the landmarks.
+    settings : Settings
+    dtype : str
     """
+    Z_A, P_A, H_A = (values.astype(np.float64) for values in (Z_A, P_A, H_A))
+    m, b, noise = L_w.shape[0], added.size, max(noise, settings.nugget)
+    L_w = settings.strength * L_w
+    W = L_w.copy()
+    W[added, added] += 1 / noise
+    D = np.eye(P_A.shape[1])  # P D are landmark features
+    residual = P_A[added, D.shape[0] - b :]
+    S, U = symmetric_eigh((residual + residual.T) / 2 + noise * np.eye(b))
+    D[D.shape[0] - b :, D.shape[0] - b :] = U / np.sqrt(np.maximum(S, noise))
+    PD, solved, H_A = P_A @ D, (P_A - H_A)[:m] @ D, H_A @ D
+    # Of the labelled points' columns, B^-1 loses Z (W^-1 + Z_ll)^-1 Z^T, and H loses Z N.
+    Z_l = Z_A[:, :m]
+    WZ = np.linalg.solve(np.eye(m) + W @ (Z_l[:m] + Z_l[:m].T) / 2, W)
+    N = L_w @ PD[:m]
+    N -= WZ @ (solved + Z_l[:m] @ N)
+    H_A -= Z_l @ N
     # S = I + eta P^T M H: clip eigenvalues that rounding puts below 1.
-    S, U = symmetric_eigh(np.eye(MPH.shape[0]) + MPH)
-    W = (U / np.maximum(S, 1)) @ (U.T @ H_A.astype(np.float64).T)  # (p, anchors)
-    Kt_AA = Z_A.astype(np.float64) + H_A @ W
+    S = D.T @ MPH @ D - solved.T @ N + PD[:m].T @ (L_w @ H_A[:m])
+    S, U = symmetric_eigh(np.eye(S.shape[0]) + (S + S.T) / 2)
+    HS = (U / np.maximum(S, 1)) @ (U.T @ H_A.T)  # (p, anchors)
+    WZ = WZ @ Z_A[:m]
+    Kt_AA = Z_A - Z_l @ WZ + H_A @ HS
     if not np.all(np.isfinite(Kt_AA)):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
@@ -289,7 +373,9 @@ def anchored_features(
     r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
     T = U / np.sqrt(S)
-    return T, W @ T, S
+    C = HS @ T
+    T[:m] -= WZ @ (U / np.sqrt(S)) + N @ C
+    return T, D @ C, S
 
 
 def products(A: Any, B: Any, arrays: Arrays) -> np.ndarray:
@@ -326,6 +412,16 @@ class SortedSamples(NamedTuple):
     kernel: SampleKernel
 
 
+class SplitKernel(NamedTuple):
+    """What `Landmarks.split_kernel` returns, and what it was computed with."""
+
+    P: Any
+    groups: Any
+    factor: tuple[Any, Any, Any]
+    landmarks: Landmarks
+    settings: Settings
+
+
 class SparseStages(StageCache):
     """What the sparse solver asks of a `Problem`, for samples in this process.
 
@@ -334,8 +430,10 @@ class SparseStages(StageCache):
 
     X: Any
     n: int
+    n_drawn: int  # the first rows, of which landmarks are drawn
     arrays: Arrays
     stages: Stages
+    reusable: bool
 
     def sort_samples(self, settings: Settings, dtype: str, kernel: Kernel) -> Any:
         """The samples in the units of the computation, sorted so that near ones are adjacent."""
@@ -374,14 +472,68 @@ class SparseStages(StageCache):
         places = samples.place[rows]
         return places, samples.search_index.X[places]
 
+    def _if_reusable(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return ``make()``, kept for other fits if there will be any.
+
+        Several results are kept, as the choice of strength may return to an earlier one.
+        """
+        if not self.reusable:
+            return make()
+        return self.once(kind, key, make, int(np.clip(KEPT_BYTES // (self.n * ROW_BYTES), 1, MAX_KEPT)))
+
     def joint_system(
-        self, samples: Any, neighbors: Any, weights: Any, landmarks: Landmarks, codes: np.ndarray, settings: Settings
+        self,
+        key: Hashable,
+        samples: Any,
+        neighbors: Any,
+        weights: Any,
+        landmarks: Landmarks,
+        codes: np.ndarray,
+        settings: Settings,
     ) -> tuple[Any, Any]:
-        """The system B, and the landmark features P."""
-        P, groups, factor = landmarks.split_kernel(samples.points, samples.order, neighbors, settings, self.arrays)
-        members = cliques(neighbors[:, : settings.clique_size - 1], self.arrays)
-        codes, dtype = codes[samples.order], samples.frame.dtype
-        return JointSystem.build(factor, members, weights, groups, codes, settings, self.arrays, dtype), P
+        """The system B, and the landmark features P, here without those of labelled points."""
+        arrays = self.arrays
+        drawn = landmarks.without_labelled()
+
+        def split() -> SplitKernel:
+            parts = drawn.split_kernel(samples.points, samples.order, neighbors, settings, arrays)
+            return SplitKernel(*parts, drawn, settings)
+
+        P, groups, factor, _, _ = self._if_reusable("sparse_factor", key, split)
+        key = (key, settings.strength, settings.lam, codes.tobytes())
+
+        def build() -> JointSystem:
+            members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
+            places = codes[samples.order]
+            return JointSystem.build(factor, members, weights, groups, places, settings, arrays, samples.frame.dtype)
+
+        return self._if_reusable("sparse_system", key, build), P
+
+    def solve(
+        self,
+        key: Hashable,
+        samples: Any,
+        system: Any,
+        P: Any,
+        landmarks: Landmarks,
+        anchors: np.ndarray,
+        labelled: np.ndarray,
+        settings: Settings,
+    ) -> tuple[Any, Any, Any, Any, int, float]:
+        """P with the residual kernel's columns at the places `labelled`, and what `JointSystem.solve` returns."""
+        arrays, q = self.arrays, P.shape[1]
+
+        def features(numbers: list[int]) -> Any:
+            added = [number - q for number in numbers if number >= q]
+            columns = residual_columns(samples.points, P, labelled[added], landmarks.kernel, arrays)
+            return columns if len(added) == len(numbers) else arrays.xp.concatenate([P, columns], axis=1)
+
+        if not self.reusable:
+            P = features(list(range(q + labelled.size)))
+            return P, *system.solve(anchors, P, settings)
+        names = [*range(-q, 0), *labelled.tolist()]
+        columns = self._if_reusable("solved_columns", key, SolvedColumns)
+        return columns.solve(system, anchors, names, features, settings)
 
     def map(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
         """``function(*values, *constants)`` for values with a row per sample; `name` is that of the task."""
@@ -415,7 +567,7 @@ class SparseStages(StageCache):
             index=samples.search_index,
             landmarks=landmarks.points,
             transform=landmarks.transform,
-            P=self.arrays.get(P),
+            P=np.ascontiguousarray(self.arrays.get(P[:, : landmarks.n_global])),
             global_coefficients=C,
             local=self.arrays.get(local),
             n_conditioning=settings.n_conditioning,
@@ -432,6 +584,27 @@ class SparseStages(StageCache):
 
         return nearest
 
+    def _training_features(
+        self,
+        key: Hashable,
+        samples: Any,
+        feature_map: Any,
+        nearest: Callable[[], Any],
+        P: Any,
+        C: np.ndarray,
+        local: Any,
+    ) -> np.ndarray:
+        """Features of the rows of X, whose neighbors `nearest` gives; the weights of these do not depend on labels."""
+        if not self.reusable:
+            return np.asarray(feature_map(self.X, nearest()))
+        arrays, dtype = self.arrays, self.X.dtype.name
+        weights = self._if_reusable(
+            "training_weights", (key, dtype), lambda: feature_map.neighbor_weights(self.X, nearest())
+        )
+        features = weights @ arrays.put(local, dtype)
+        features += arrays.put(P @ arrays.put(C, samples.frame.dtype), dtype)[arrays.put(samples.place)]
+        return arrays.get(features)
+
     def graphs(self, samples: Any, neighbors: Any, weights: Any) -> Callable[[], tuple[np.ndarray, ...]]:
         """A function for the rows, the neighbors and the cliques' Laplacians of the sorted samples."""
         return lambda: (samples.order, self.arrays.get(neighbors), self.arrays.get(weights))
@@ -440,6 +613,11 @@ class SparseStages(StageCache):
 def on(X: Any, arrays: Arrays) -> Any:
     """X on the device; a sparse X as it is."""
     return X if scipy.sparse.issparse(X) else arrays.put(X)
+
+
+def rows_of(X: Any, rows: np.ndarray, arrays: Arrays) -> Any:
+    """Some rows of X, which is on the device or sparse."""
+    return X[rows] if scipy.sparse.issparse(X) else X[arrays.put(rows)]
 
 
 def for_each_set(
@@ -543,14 +721,19 @@ class Frame:
         return rows if self.origin is None else rows + self.origin.astype(np.float64)
 
 
-def choose_landmarks(codes: np.ndarray, n_added: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Rows of landmarks, the labelled points first, at most 1,000, balanced over classes; and the number of these.
+def choose_landmarks(
+    codes: np.ndarray, n_added: int, rng: np.random.Generator, n_drawn: int | None = None
+) -> tuple[np.ndarray, int, np.ndarray]:
+    """Rows of landmarks: m labelled points, at most 1,000, balanced over classes, and random others; m; a selection.
 
-    Random other points are added: `n_added`, and at least one landmark in any case.
+    Selected are the `n_added` rows (or 1, if 0) that are drawn whatever the labels, some of which may be labelled: of
+    the first `n_drawn` rows, or of all.
     """
+    drawn = sample_others(n_drawn or codes.size, np.arange(0), max(n_added, 1), rng)
     labelled = sample_labelled_balanced(codes, MAX_LABELLED, rng)
-    added = sample_others(codes.size, labelled, max(n_added, 0 if labelled.size else 1), rng)
-    return np.concatenate([labelled, added]), labelled.size
+    chosen = np.concatenate([labelled, drawn[~np.isin(drawn, labelled)]])
+    order = np.argsort(chosen)
+    return chosen, labelled.size, order[np.searchsorted(chosen, drawn, sorter=order)]
 
 
 def landmark_transform(Z: Any, kernel: SampleKernel, noise: float, arrays: Arrays) -> Any:
@@ -573,11 +756,35 @@ def in_double(X: Any, arrays: Arrays) -> Any:
 
 @dataclass(frozen=True)
 class Landmarks(HoldsArrays):
-    """Global part of the kernel: points (p x d), and the transform (p x q) from kernel values at them to features."""
+    """Global part of the kernel: points (p x d), and the transform (p x q) from kernel values at them to features.
+
+    The last `n_labelled` points are labelled, and as many features the columns of the residual kernel at them: they do
+    not change the residual.
+    """
 
     points: Any
     transform: np.ndarray
     kernel: SampleKernel
+    n_labelled: int = 0
+
+    @property
+    def n_global(self) -> int:
+        """Number of features that define the residual kernel, the first ones."""
+        return self.transform.shape[1] - self.n_labelled
+
+    def with_labelled(self, points: Any, arrays: Arrays) -> Landmarks:
+        """The same with labelled points (b x d): the residual kernel ``R = k - p p^T`` at them."""
+        b, (p, q) = points.shape[0], self.transform.shape
+        transform = np.zeros((p + b, q + b))
+        transform[:p, :q] = self.transform
+        transform[:p, q:] = -self.transform @ arrays.get(self.features(in_double(points, arrays), arrays)[0]).T
+        transform[p:, q:] = np.eye(b)
+        return Landmarks(stacked(self.points, points), transform, self.kernel, b)
+
+    def without_labelled(self) -> Landmarks:
+        """Only the points that do not depend on labels."""
+        p = self.points.shape[0] - self.n_labelled
+        return Landmarks(self.points[:p], self.transform[:p, : self.n_global], self.kernel)
 
     def features(self, X: Any, arrays: Arrays) -> tuple[Any, Any]:
         """P (n x q), ``k(X, points) @ transform`` for the rows of X, in blocks, and the nearest landmark of each."""
@@ -592,7 +799,7 @@ class Landmarks(HoldsArrays):
         def fill(block: slice) -> None:
             K = self.kernel.cross(in_double(X[block], arrays), Z, arrays)
             P[block] = arrays.put(K @ transform, dtype)
-            nearest[block] = (K - offsets).argmax(axis=1)
+            nearest[block] = (K - offsets)[:, : Z.shape[0] - self.n_labelled].argmax(axis=1)
 
         arrays.each(fill, X.shape[0], 8 * (4 * Z.shape[0] + row_width(X)))
         return P, nearest
@@ -608,14 +815,33 @@ class Landmarks(HoldsArrays):
         P, groups = self.features(X, arrays)
         rank = arrays.put(random_ranks(rows, settings.random_state))
         sets = conditioning_sets(neighbors, rank, settings.n_conditioning, arrays)
-        return P, groups, residual_factor(X, P, sets, self.kernel, settings.nugget, arrays)
+        return P, groups, residual_factor(X, P[:, : self.n_global], sets, self.kernel, settings.nugget, arrays)
 
     def local_weights(self, new: Any, P_new: Any, near: Any, points: Any, P: Any, nugget: float, arrays: Arrays) -> Any:
-        """Weights (b, k) of the training samples `near` (indices into points and P) in the features of new samples."""
+        """Weights (b, k) of the training samples `near` (indices into points and P) in the features of new samples.
+
+        P are the features that define the residual kernel, the first ones of P_new.
+        """
         xp, dtype = arrays.xp, arrays.dtype_of(new)
         Y = take_sets(points, near, arrays, new)
-        P_all = xp.concatenate([arrays.put(P[near], dtype), P_new[:, None]], axis=1)
+        P_all = xp.concatenate([arrays.put(P[near], dtype), P_new[:, None, : P.shape[1]]], axis=1)
         return conditional(Y, P_all, near < 0, self.kernel, nugget, arrays)[0]
+
+
+def residual_columns(X: Any, P: Any, places: np.ndarray, kernel: SampleKernel, arrays: Arrays) -> Any:
+    """Columns (n, b) of the residual kernel ``R = k - P P^T`` of samples X (n x d) at some places."""
+    columns = arrays.zeros((X.shape[0], places.size), arrays.dtype_of(X))
+    if not places.size:
+        return columns
+    # Double precision, as in `Landmarks.features`.
+    Z, P_Z = in_double(rows_of(X, places, arrays), arrays), arrays.put(P[arrays.put(places)], "float64")
+
+    def fill(block: slice) -> None:
+        K = kernel.cross(in_double(X[block], arrays), Z, arrays)
+        columns[block] = arrays.put(K - arrays.put(P[block], "float64") @ P_Z.T, arrays.dtype_of(X))
+
+    arrays.each(fill, X.shape[0], 8 * (4 * places.size + row_width(X) + P.shape[1]))
+    return columns
 
 
 def random_ranks(rows: np.ndarray, seed: int) -> np.ndarray:
@@ -730,8 +956,8 @@ class LocalExpansion:
     landmarks : ndarray of shape (p, d)
     transform : ndarray of shape (p, q)
         ``p(x) = k(x, landmarks) @ transform``.
-    P : ndarray of shape (n, q)
-        Landmark features of the training samples.
+    P : ndarray of shape (n, at most q)
+        Landmark features of the training samples: those that define R, the first ones.
     global_coefficients : ndarray of shape (q, r)
         C.
     local : ndarray of shape (n, r)
@@ -779,9 +1005,7 @@ class LocalExpansion:
         arrays = arrays_on(self.device)
         n, r = X.shape[0], self.local.shape[1]
         n_near = min(self.n_conditioning + 1, self.points.shape[0])  # one more than in training
-        s = n_near + 1
-        # Mostly for the systems of `conditional`.
-        row_bytes = 8 * (s * (row_width(self.points, s) + self.P.shape[1] + r) + 4 * s * s)
+        row_bytes = self._row_bytes(n_near, r)
         row_result = r * X.dtype.itemsize
         if n * (row_bytes + row_result) > BLOCK_BYTES:  # asking for free memory takes longer than features of a row
             together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // row_bytes)
@@ -793,12 +1017,43 @@ class LocalExpansion:
             )
         features = np.empty((n, r), dtype=X.dtype)
         on_device = (on(self.points, arrays), arrays.put(self.P), arrays.put(self.local))
-        like_points = scipy.sparse.csr_array if scipy.sparse.issparse(self.points) else dense
         with one_blas_thread():  # once: each part would limit and restore them
             for rows in row_blocks(n, min(BATCH, BATCH_BYTES // (8 * row_width(X)))):
                 known = None if near is None else near[rows]
-                features[rows] = self._batch(like_points(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays)
+                features[rows] = self._batch(
+                    self._like_points(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays
+                )
         return features
+
+    def neighbor_weights(self, X: Any, near: Any) -> Any:
+        """Weights of the nearest training samples `near` (len(X), N) of each row: a sparse matrix (len(X), n)."""
+        arrays = arrays_on(self.device)
+        dtype = np.result_type(X.dtype, self.points.dtype).name
+        points, P, landmarks = on(self.points, arrays), arrays.put(self.P), self._landmarks().without_labelled()
+        weights = arrays.zeros(tuple(near.shape), dtype)
+
+        def fill(block: slice) -> None:
+            new = on(self.frame(self._like_points(X[block]), dtype), arrays)
+            P_new = landmarks.features(new, arrays)[0]
+            found = landmarks.local_weights(new, P_new, near[block], points, P, self.nugget, arrays)
+            weights[block] = arrays.put(found, dtype)
+
+        arrays.each(fill, X.shape[0], self._row_bytes(near.shape[1], 0))
+        rows = arrays.put(np.arange(X.shape[0]))[:, None] + 0 * near
+        return arrays.sparse(rows.reshape(-1), near.reshape(-1), weights.reshape(-1), (X.shape[0], points.shape[0]))
+
+    def _landmarks(self) -> Landmarks:
+        n_labelled = self.transform.shape[1] - self.P.shape[1]
+        return Landmarks(self.landmarks, self.transform, self.sample_kernel, n_labelled)
+
+    def _like_points(self, X: Any) -> Any:
+        """Rows as an array, or as a CSR matrix if the points are."""
+        return scipy.sparse.csr_array(X) if scipy.sparse.issparse(self.points) else dense(X)
+
+    def _row_bytes(self, n_near: int, r: int) -> int:
+        """Bytes per row, mostly for the systems of `conditional`."""
+        s = n_near + 1
+        return 8 * (s * (row_width(self.points, s) + self.P.shape[1] + r) + 4 * s * s)
 
     def _batch(
         self, X: Any, near: Any, n_near: int, row_bytes: int, points: Any, P: Any, local: Any, *, arrays: Arrays
@@ -807,7 +1062,7 @@ class LocalExpansion:
         dtype = np.result_type(X.dtype, self.points.dtype).name
         samples = self.frame(X, dtype)
         new, C = on(samples, arrays), arrays.put(self.global_coefficients, dtype)
-        landmarks = Landmarks(self.landmarks, self.transform, self.sample_kernel)
+        landmarks = self._landmarks()
         P_new, _ = landmarks.features(new, arrays)
         if near is None:
             queries = samples.astype(self.points.dtype, copy=False)
