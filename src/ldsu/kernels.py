@@ -13,10 +13,12 @@ import scipy.sparse
 import sklearn.utils.validation
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import additive_chi2_kernel, euclidean_distances, pairwise_kernels
+from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 
 from ldsu._utils.arrays import CPU, Arrays
-from ldsu._utils.memory import require_memory
+from ldsu._utils.memory import BLOCK_BYTES, available_memory, require_memory
+from ldsu._utils.temporary import file_array, is_mapped
 
 FLOATS = [np.float64, np.float32]
 KERNELS = ("rbf", "chi2", "linear", "poly", "cosine", "precomputed")
@@ -28,6 +30,8 @@ INPUT_SPACE_KERNELS = ("rbf", "linear")
 # Kernels based on inner products, computed on the device; the others are computed on the CPU and moved.
 DEVICE_KERNELS = ("rbf", "linear", "poly", "cosine")
 MEDIAN_ROWS = 1000
+# Larger copies of files mapped into memory, as a share of the free memory, are made in files.
+MAPPED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -273,6 +277,18 @@ def samples_memory(X: Any, kernel: Any) -> int:
     if scipy.sparse.issparse(X) and kernel != "chi2" and not callable(kernel):
         return 2 * (X.data.nbytes + X.indices.nbytes)
     return 8 * 2 * n * d
+
+
+def mapped_floats(X: Any) -> Any:
+    """X; if it is a file of integers mapped into memory that does not fit as floats, a temporary file of floats."""
+    if not is_mapped(X) or X.ndim != 2 or X.dtype.kind not in "biuf" or X.dtype in FLOATS:
+        return X
+    if X.size * np.dtype(np.float64).itemsize <= MAPPED_SHARE * available_memory():
+        return X
+    floats = file_array(X.shape, np.result_type(X, np.float32))
+    for rows in gen_batches(X.shape[0], max(1, BLOCK_BYTES // max(1, floats[:1].nbytes))):
+        floats[rows] = X[rows]
+    return floats
 
 
 def dense(X: Any) -> np.ndarray:

@@ -26,7 +26,7 @@ from sklearn.base import (
 )
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score
-from sklearn.utils import _safe_indexing, check_array, get_tags
+from sklearn.utils import _safe_indexing, check_array, gen_batches, get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
@@ -35,6 +35,7 @@ from ldsu._utils.arrays import ignoring_warnings
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu._utils.protocols import MatrixLike
+from ldsu._utils.temporary import is_mapped
 from ldsu.classifier._shares import MIN_LABELS_FOR_SHARES, SHARES_TOLERANCE, designed, estimate_shares, resolve_shares
 from ldsu.classifier._supervised import (
     GAMMA_ROWS,
@@ -53,7 +54,7 @@ from ldsu.classifier._supervised import (
     smoothed_log,
     weight_prior,
 )
-from ldsu.kernels import check_mask, validate_data
+from ldsu.kernels import check_mask, mapped_floats, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU, log_likelihoods
 from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
@@ -73,6 +74,8 @@ PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
 # A row is isolated if the norm of its features is below this fraction of the median over training rows.
 ISOLATED = 1e-3
 MAX_CERTAINTY = 0.999
+# Entries whose norm is computed together.
+SCALER_BLOCK = 2**24
 # Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong, beside the
 # leave-one-out accuracy, and alone.
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
@@ -109,8 +112,10 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Compute the root mean squared norm of the rows of X (n, r)."""
         Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        entries = Z.data if scipy.sparse.issparse(Z) else Z
-        self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(Z.shape[0])) or 1.0
+        entries = Z.data[:, None] if scipy.sparse.issparse(Z) else Z
+        blocks = gen_batches(entries.shape[0], max(1, SCALER_BLOCK // max(1, entries.shape[1])))
+        lengths = [scipy.linalg.norm(entries[block].ravel().astype(np.float64)) for block in blocks]
+        self.scale_ = float(np.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
         return self
 
     def transform(self, X: MatrixLike) -> Any:
@@ -522,6 +527,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self : object
         """
         validate_data(self, X, skip_check_array=True)
+        X = mapped_floats(X)
         codes = self._encode(y, _num_samples(X))
         reused = {} if problem is None else {"problem": problem}
         self.features_ = clone(LDSU() if self.features is None else self.features)
@@ -529,8 +535,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             features = self.features_.fit_transform(X, y, **reused)
         else:
             features = self.features_.fit(X, y, **reused).transform(X)
-        self.scaler_ = BlockScaler()
-        Z = self.scaler_.fit_transform(_plain(features))
+        Z = _plain(features)
+        self.scaler_ = BlockScaler().fit(Z)
+        if isinstance(self.features_, LDSU) and is_mapped(Z):  # in place: nobody else has them
+            Z /= Z.dtype.type(self.scaler_.scale_)
+        else:
+            Z = self.scaler_.transform(Z)
         self._lengths = np.sort(row_lengths(Z))
         return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from joblib import Parallel, delayed
 
-from ldsu._utils.arrays import one_blas_thread
+from ldsu._utils.arrays import CPU, Arrays, one_blas_thread
+from ldsu._utils.stages import counter
 
 CANDIDATES = 6000  # rows searched per row: trade-off between recall and time
 DIMENSIONS, VARIANCE = 64, 0.85  # minimum number of principal components, and explained variance
@@ -34,16 +35,23 @@ class CellIndex:
     rows: np.ndarray  # (n, r)
 
 
-def cell_index(X: np.ndarray, seed: int = 0, n_jobs: int = -1) -> CellIndex:
+def cell_index(X: np.ndarray, seed: int = 0, n_jobs: int = -1, arrays: Arrays = CPU) -> CellIndex:
     """Sort the rows of X (n x d, finite) into k-means cells of about ``sqrt(n) / 2.5`` rows, at least 64."""
     rng = np.random.default_rng(seed)
     with one_blas_thread():
         mean, axes = principal_axes(X[rows_for_axes(X.shape[0], rng)])
-        Z = project(X, mean, axes, n_jobs)
+        Z = project(X, mean, axes, n_jobs, arrays.stored((X.shape[0], axes.shape[1]), "float32"))
         centers = cell_centers(Z[rows_for_centers(Z.shape[0], rng)], Z.shape[0], rng, n_jobs)
         cells = nearest_center(Z, centers, n_jobs)
     order, starts = sort_into_cells(Z, cells, cell_size(X.shape[0]))
-    return CellIndex(mean, axes, cell_means(Z[order], starts), starts, order, Z[order])
+    rows = take_rows(Z, order, arrays)
+    return CellIndex(mean, axes, cell_means(rows, starts), starts, order, rows)
+
+
+def take_rows(X: np.ndarray, rows: np.ndarray, arrays: Arrays) -> np.ndarray:
+    """``X[rows]``, where `arrays` stores it."""
+    taken: np.ndarray = arrays.stored((rows.size, X.shape[1]), X.dtype.name)
+    return np.take(X, rows, axis=0, out=taken, mode="clip")  # other modes make a copy first
 
 
 def cell_size(n: int) -> int:
@@ -95,18 +103,24 @@ def cell_means(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def cell_neighbors(
-    index: CellIndex, X: np.ndarray, Q: np.ndarray, k: int, exclude_self: bool = False, n_jobs: int = -1
-) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances and indices (m, k) of (almost all of) the rows of X (n x d) nearest to each row of Q (m x d).
+    index: CellIndex,
+    X: np.ndarray,
+    Q: np.ndarray,
+    k: int,
+    exclude_self: bool = False,
+    n_jobs: int = -1,
+    arrays: Arrays = CPU,
+) -> np.ndarray:
+    """Indices (m, k) of (almost all of) the rows of X (n x d) nearest to each row of Q (m x d), nearest first.
 
     Distances are computed from the differences in all columns; ties are ordered by index. With `exclude_self`, Q is X
     and rows are not their own neighbors; duplicates of a row are.
     """
     n = X.shape[0]
     k = min(k, n - exclude_self)
-    distances, indices = np.empty((Q.shape[0], k)), np.empty((Q.shape[0], k), dtype=np.int64)
+    indices: np.ndarray = arrays.stored((Q.shape[0], k), arrays.integers(n).dtype.name)
     if k == 0 or Q.shape[0] == 0:
-        return distances, indices
+        return indices
     keep = min(candidates_kept(k, index.axes), n - exclude_self)
     sizes = np.diff(index.starts)
 
@@ -120,8 +134,10 @@ def cell_neighbors(
         if exclude_self:
             scores[np.arange(sorted_rows.size), np.searchsorted(columns, sorted_rows)] = np.inf
         near = np.sort(index.order[columns[smallest(scores, keep)]], axis=1)
-        distances[queries], indices[queries] = nearest_candidates(X, Q[queries], near, k)
+        indices[queries] = nearest_candidates(X, Q[queries], near, k)[1]
+        finished(queries.size)
 
+    finished = counter(Q.shape[0], "rows searched")
     with one_blas_thread():  # parallel over cells
         if exclude_self:
             order, starts = index.order, index.starts
@@ -132,7 +148,7 @@ def cell_neighbors(
         Parallel(n_jobs, backend="threading", batch_size=4)(
             delayed(search)(cell, order[start:stop], np.arange(start, stop)) for cell, start, stop in row_groups(starts)
         )
-    return distances, indices
+    return indices
 
 
 def candidates_kept(k: int, axes: np.ndarray) -> int:
@@ -162,15 +178,19 @@ def nearest_candidates(X: np.ndarray, Q: np.ndarray, near: np.ndarray, k: int) -
     return distances, indices
 
 
-def project(X: np.ndarray, mean: np.ndarray, axes: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Principal components of the rows, float32 (n x r)."""
+def project(
+    X: np.ndarray, mean: np.ndarray, axes: np.ndarray, n_jobs: int, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Principal components of the rows, float32 (n x r), in `out` if given."""
     dtype = np.result_type(X, np.float32)
     shift, rotation = mean.astype(dtype), axes.astype(dtype)
-    blocks = Parallel(n_jobs, backend="threading")(
-        delayed(lambda start: ((X[start : start + 4096] - shift) @ rotation).astype(np.float32))(start)
-        for start in range(0, X.shape[0], 4096)
-    )
-    return np.concatenate(blocks)
+    components = np.empty((X.shape[0], axes.shape[1]), dtype=np.float32) if out is None else out
+
+    def fill(start: int) -> None:
+        components[start : start + 4096] = (X[start : start + 4096] - shift) @ rotation
+
+    Parallel(n_jobs, backend="threading")(delayed(fill)(start) for start in range(0, X.shape[0], 4096))
+    return components
 
 
 def partial_distances(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:

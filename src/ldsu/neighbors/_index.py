@@ -12,7 +12,7 @@ from sklearn.utils import gen_batches
 from ldsu._utils.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
 from ldsu._utils.memory import BLOCK_BYTES
 from ldsu.kernels import column_means, kernel_squared_distances, shifted
-from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors
+from ldsu.neighbors._cells import CellIndex, cell_index, cell_neighbors, take_rows
 from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
 
 # Up to this many rows all pairs are compared.
@@ -59,7 +59,7 @@ def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.nd
 
 def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
     """Cliques (n, k): each point followed by its neighbors (n x (k-1))."""
-    points = arrays.put(np.arange(neighbors.shape[0]))
+    points = arrays.integers(neighbors.shape[0])
     return arrays.xp.concatenate([points[:, None], neighbors], axis=1)
 
 
@@ -81,7 +81,7 @@ class NeighborIndex:
             return search(points, points if Q is None else arrays.put(Q), k, exclude_self, arrays.xp)[1]
         if self.cells is None:
             return input_neighbors(self.X, k, Q)[1]
-        return cell_neighbors(self.cells, self.X, self.X if Q is None else Q, k, exclude_self)[1]
+        return cell_neighbors(self.cells, self.X, self.X if Q is None else Q, k, exclude_self, arrays=arrays)
 
 
 def uses_cells(n: int, search: str) -> bool:
@@ -97,5 +97,5 @@ def neighbor_index(X: np.ndarray, arrays: Arrays = CPU, search: str = "auto") ->
     n = X.shape[0]
     if arrays.xp is not np or not uses_cells(n, search):
         return NeighborIndex(X, None), np.arange(n)
-    cells = cell_index(X)
-    return NeighborIndex(X[cells.order], replace(cells, order=np.arange(n))), cells.order
+    cells = cell_index(X, arrays=arrays)
+    return NeighborIndex(take_rows(X, cells.order, arrays), replace(cells, order=np.arange(n))), cells.order

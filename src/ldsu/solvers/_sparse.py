@@ -31,11 +31,12 @@ from sklearn.utils import gen_batches
 from ldsu._utils.arrays import CPU, Arrays, arrays_on
 from ldsu._utils.memory import require_memory
 from ldsu._utils.sizes import HoldsArrays
-from ldsu._utils.stages import StageCache, Stages
+from ldsu._utils.stages import StageCache, Stages, counter
+from ldsu._utils.temporary import FileArrays, file_array
 from ldsu.graphs import assemble_cliques, clique_grams, clique_weights
 from ldsu.kernels import Kernel, column_means, dense, shifted
 from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
-from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
+from ldsu.neighbors import DIMENSIONS, NeighborIndex, cliques, neighbor_index
 from ldsu.solvers._joint_system import JointSystem
 from ldsu.solvers._sparse_spectrum import MAX_PAIRS, pairs_memory, shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
@@ -68,6 +69,8 @@ MIN_NUGGET = 1e-12
 MAX_CONDITIONING = 2000
 # Numbers up to which starting threads takes longer than the work.
 SMALL = 2**16
+# Numbers of right-hand sides that are solved together if arrays are in files, and the share of the free memory.
+FILE_COLUMNS, FILES_SHARE = (32, 28, 24, 20, 16, 12, 8, 4), 0.75
 # Batch size of new samples.
 BATCH, BATCH_BYTES = 2**15, 2**29
 
@@ -108,16 +111,58 @@ def working_precision(codes: np.ndarray, settings: Settings) -> tuple[str, float
 def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     """Peak memory of the sparse solver in bytes, without X and its copy."""
     n, d = X.shape
-    m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
-    itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
-    landmarks = min(resolve_n_landmarks(settings.n_landmarks, n) + m, resolve_n_directions(n))
-    anchors = max(m, settings.min_anchors)
+    itemsize, landmarks, anchors = _widths(n, codes, settings)
     copies = 2 * X.dtype.itemsize if scipy.sparse.issparse(X) else 0
     solving = 8 * CPU.columns * (os.cpu_count() or 1)
     listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
     graph = 2 * 16 * listed + 4 * 24 * (settings.n_conditioning + 1) + 3 * 24 * settings.clique_size**2
     pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
     return n * (copies * d + itemsize * (d + solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
+
+
+def memory_with_files(X: Any, codes: np.ndarray, settings: Settings, columns: int) -> int:
+    """Peak memory of the sparse solver with `FileArrays` of so many columns, in bytes, without files and X."""
+    n, s, k = X.shape[0], settings.n_conditioning + 1, settings.clique_size
+    itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
+    # The triplets of the factor while the system is built; then the system, and six arrays of each right-hand side.
+    build = (36 + 2 * itemsize) * s + 28 * k**2
+    solve = (4 + itemsize) * (2 * s + k**2) + 6 * itemsize * columns * effective_n_jobs(CPU.n_jobs)
+    return n * (100 + max(build, solve)) + 2**29
+
+
+def disk_with_files(X: Any, codes: np.ndarray, settings: Settings) -> int:
+    """Temporary files of the sparse solver with `FileArrays`, and of the features of training samples, in bytes."""
+    n, d = X.shape
+    itemsize, landmarks, anchors = _widths(n, codes, settings)
+    listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
+    row = itemsize * (d + 2 * landmarks) + 4 * listed + 8 * settings.clique_size**2 + X.dtype.itemsize * anchors
+    return n * row + model_memory(X, codes, settings)
+
+
+def model_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
+    """Bytes of the samples, their landmark features and the local part, which the features of new rows are made of."""
+    n, d = X.shape
+    itemsize, landmarks, anchors = _widths(n, codes, settings)
+    return n * (itemsize * (d + landmarks + anchors) + 4 * max(d, DIMENSIONS))
+
+
+def _widths(n: int, codes: np.ndarray, settings: Settings) -> tuple[int, int, int]:
+    """Bytes of a number, and numbers of landmark features and anchors."""
+    m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
+    landmarks = min(resolve_n_landmarks(settings.n_landmarks, n) + m, resolve_n_directions(n))
+    return np.dtype(working_precision(codes, settings)[0]).itemsize, landmarks, max(m, settings.min_anchors)
+
+
+def arrays_in_files(X: Any, codes: np.ndarray, settings: Settings, available: int) -> FileArrays | None:
+    """Arrays in files, for samples that do not fit into `available` bytes of memory otherwise; None if unsupported.
+
+    As many right-hand sides are solved together as fit into a share of the memory: the system keeps in the rest of it
+    what is in use of the files.
+    """
+    if scipy.sparse.issparse(X) or settings.filter != "tikhonov" or settings.device != "cpu":
+        return None
+    fitting = (c for c in FILE_COLUMNS if memory_with_files(X, codes, settings, c) <= FILES_SHARE * available)
+    return FileArrays(next(fitting, FILE_COLUMNS[-1]))
 
 
 def resolve_n_landmarks(n_landmarks: int | None, n: int) -> int:
@@ -180,7 +225,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
     collect = problem.graphs(samples, neighbors, weights)
     members = cliques(neighbors[:, : k - 1], arrays) if truncate else None
     nearest = problem.nearest_of_rows(samples, neighbors, settings)
-    del neighbors, weights, make_cliques  # on a cluster, memory for the solve
+    del neighbors, weights, make_cliques  # memory for the solve
     with stages("solve"):
         if truncate:
             pairs, W = truncated_features(system, P, members, codes[samples.order], settings)
@@ -195,6 +240,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
                     ConvergenceWarning,
                     stacklevel=2,
                 )
+    del system
     with stages("features"):
         if truncate:
             C, local, eigenvalues = arrays.get(W), pairs.V - P @ W, pairs.mu
@@ -214,7 +260,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         theta=theta * unit**2,
         iterations=iterations,
         residual=residual,
-        training=nearest and (lambda: np.asarray(feature_map(problem.X, nearest()))),  # type: ignore[call-arg]
+        training=nearest and (lambda: np.asarray(feature_map(problem.X, nearest(), arrays))),  # type: ignore[call-arg]
     )
 
 
@@ -278,7 +324,7 @@ def _graphs_of_rows(
     k: int, order: np.ndarray, neighbors: np.ndarray, weights: np.ndarray
 ) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     """L (n, n) and the neighbors (n, l) of each row of X, from those of sorted samples."""
-    restored = np.empty_like(neighbors)
+    restored = np.empty(neighbors.shape, dtype=order.dtype)
     restored[order] = order[neighbors]
     return assemble_cliques(weights, order[cliques(neighbors[:, : k - 1])]), restored
 
@@ -312,7 +358,9 @@ class SparseStages(StageCache):
         with self.stages("neighbors"):
             X = dense(self.X)
             frame = Frame.of(X, column_means(X), dtype)
-            index, order = neighbor_index(frame(X), self.arrays, settings.neighbor_search)
+            samples = None if self.arrays.xp is not np else self.arrays.stored(X.shape, dtype)
+            index, order = neighbor_index(frame(X, out=samples), self.arrays, settings.neighbor_search)
+            del samples
             place = np.empty_like(order)
             place[order] = np.arange(self.n)
             return SortedSamples(frame, index, order, place, self.arrays.put(index.X))
@@ -341,8 +389,8 @@ class SparseStages(StageCache):
         return JointSystem.build(factor, members, weights, groups, codes, settings, self.arrays, dtype), P
 
     def map(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
-        """``function(*values, *constants)`` for values with a row per sample; `name` is that of the task."""
-        return function(*values, *constants)
+        """``function(*values, *constants)``, row by row of values with a row per sample; `name` is that of the task."""
+        return self.arrays.rows(lambda *rows: function(*rows, *constants), values)
 
     def total(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
         """`map` of a function whose results are numbers or NumPy arrays to be summed."""
@@ -382,7 +430,7 @@ class SparseStages(StageCache):
         def nearest() -> Any:
             places = self.arrays.put(samples.place)
             near = neighbors[places, : settings.n_conditioning]
-            return self.arrays.xp.concatenate([places[:, None], near], axis=1)
+            return self.arrays.xp.concatenate([self.arrays.put(places[:, None], self.arrays.dtype_of(near)), near], 1)
 
         return nearest
 
@@ -405,9 +453,9 @@ class Frame:
         some = X[:: max(1, X.shape[0] // SPREAD_ROWS)].astype(np.float64)
         return cls(origin, float(np.sqrt(np.mean(shifted(some, origin) ** 2))) or 1.0, dtype)
 
-    def __call__(self, X: np.ndarray, dtype: str | None = None) -> np.ndarray:
-        """Samples (n x d) of input rows, clipped to what single precision can square."""
-        samples = np.empty(X.shape, dtype=dtype or self.dtype)
+    def __call__(self, X: np.ndarray, dtype: str | None = None, out: np.ndarray | None = None) -> np.ndarray:
+        """Samples (n x d) of input rows, in `out` if given, clipped to what single precision can square."""
+        samples = np.empty(X.shape, dtype=dtype or self.dtype) if out is None else out
 
         def fill(block: slice) -> None:
             rows = X[block] - (0 if self.origin is None else self.origin)
@@ -462,8 +510,8 @@ class Landmarks(HoldsArrays):
         dtype = arrays.dtype_of(X)
         # Double precision: products lose digits of small distances between samples far from the origin.
         Z, transform = arrays.put(self.points, "float64"), arrays.put(self.transform, "float64")
-        P = arrays.zeros((X.shape[0], transform.shape[1]), dtype)
-        nearest = arrays.zeros((X.shape[0],), "int64")
+        P = arrays.stored((X.shape[0], transform.shape[1]), dtype)
+        nearest = arrays.zeros((X.shape[0],), arrays.dtype_of(arrays.integers(1)))
 
         def fill(block: slice) -> None:
             K = _rbf(arrays.put(X[block], "float64"), Z, self.gamma, arrays.xp)
@@ -514,12 +562,17 @@ def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> A
     xp = arrays.xp
     n, listed = neighbors.shape
     sets = xp.empty_like(neighbors[:, : min(size, listed)])
-    points = arrays.put(np.arange(n))[:, None]
-    sets[:] = points
-    before = rank[neighbors] < rank[:n, None]
-    place = xp.cumsum(before, axis=1) - 1
-    kept = before & (place < sets.shape[1])
-    sets[(points + 0 * neighbors)[kept], place[kept]] = neighbors[kept]
+    sets[:] = arrays.put(arrays.integers(n), arrays.dtype_of(sets))[:, None]
+
+    def fill(block: slice) -> None:
+        near = neighbors[block]
+        before = rank[near] < rank[block, None]
+        place = xp.cumsum(before, axis=1) - 1
+        kept = before & (place < sets.shape[1])
+        at = xp.where(kept)[0] + block.start
+        sets[at, place[kept]] = near[kept]
+
+    arrays.each(fill, n, 5 * 8 * listed)
     return sets
 
 
@@ -531,7 +584,7 @@ def residual_factor(X: Any, P: Any, sets: Any, gamma: float, nugget: float, arra
     """
     xp, dtype = arrays.xp, arrays.dtype_of(X)
     n, s = sets.shape
-    points = arrays.put(np.arange(n))
+    points = arrays.put(arrays.integers(n), arrays.dtype_of(sets))
     values = arrays.zeros((n, s + 1), dtype)
 
     def fill(block: slice) -> None:
@@ -631,11 +684,13 @@ class LocalExpansion:
     n_conditioning: int
     device: str
 
-    def __call__(self, X: Any, near: Any = None) -> np.ndarray:
+    def __call__(self, X: Any, near: Any = None, arrays: Arrays | None = None) -> np.ndarray:
         """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks.
 
         `near` are the nearest training samples of each row (len(X), N), on the device; None to search for them.
+        `arrays` stores the features, which by default are in memory.
         """
+        in_memory = not isinstance(arrays, FileArrays)
         arrays = arrays_on(self.device)
         n, r = X.shape[0], self.local.shape[1]
         n_near = min(self.n_conditioning + 1, self.points.shape[0])  # one more than in training
@@ -644,16 +699,18 @@ class LocalExpansion:
         row_bytes = 8 * (s * (self.points.shape[1] + self.P.shape[1] + r) + 4 * s * s)
         together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // row_bytes)
         require_memory(
-            min(n, together) * row_bytes + n * r * X.dtype.itemsize,
+            min(n, together) * row_bytes + in_memory * n * r * X.dtype.itemsize,
             f"Computing features of {n:,} row(s) from {n_near:,} neighbors each",
             "Pass fewer rows at a time, or fit with a smaller n_conditioning.",
             arrays.free_memory(),
         )
-        features = np.empty((n, r), dtype=X.dtype)
+        features = np.empty((n, r), dtype=X.dtype) if in_memory else file_array((n, r), X.dtype)
+        computed = counter(n, "rows transformed")
         on_device = (arrays.put(self.points), arrays.put(self.P), arrays.put(self.local))
         for rows in gen_batches(n, max(1, min(BATCH, BATCH_BYTES // (8 * X.shape[1])))):
             known = None if near is None else near[rows]
             features[rows] = self._batch(dense(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays)
+            computed(len(features[rows]))
         return features
 
     def _batch(
