@@ -74,8 +74,8 @@ PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
 # A row is isolated if the norm of its features is below this fraction of the median over training rows.
 ISOLATED = 1e-3
 MAX_CERTAINTY = 0.999
-# Entries whose norm is computed together.
-SCALER_BLOCK = 2**24
+# Entries of features that are copied in double precision at a time.
+BLOCK_ENTRIES = 2**24
 # Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong, beside the
 # leave-one-out accuracy, and alone.
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
@@ -113,7 +113,7 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Compute the root mean squared norm of the rows of X (n, r)."""
         Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         entries = Z.data[:, None] if scipy.sparse.issparse(Z) else Z
-        blocks = gen_batches(entries.shape[0], max(1, SCALER_BLOCK // max(1, entries.shape[1])))
+        blocks = gen_batches(entries.shape[0], max(1, BLOCK_ENTRIES // max(1, entries.shape[1])))
         lengths = [scipy.linalg.norm(entries[block].ravel().astype(np.float64)) for block in blocks]
         self.scale_ = float(np.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
         return self
@@ -308,7 +308,9 @@ class TrainingRows:
 
     def compute_scores(self, model: LDSUClassifier) -> None:
         """Compute the raw scores (n, c), which the methods below use."""
-        self.scores = model._raw_scores(self.Z)
+        n = self.Z.shape[0]  # scikit-learn may make a copy in double precision
+        step = max(1, BLOCK_ENTRIES // self.Z.shape[1]) if is_mapped(self.Z) else n
+        self.scores = np.concatenate([model._raw_scores(self.Z[block]) for block in gen_batches(n, step)])
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """A function of the scores of all rows."""
