@@ -46,8 +46,8 @@ def brute(X: np.ndarray) -> Search:
 def cells(X: np.ndarray) -> Search:
     index = cell_index(X, seed=0, n_jobs=THREADS)
     return (
-        cell_neighbors(index, X, X, K, exclude_self=True, n_jobs=THREADS)[1],
-        lambda Q: cell_neighbors(index, X, Q, K_NEW, n_jobs=THREADS)[1],
+        cell_neighbors(index, X, X, K, exclude_self=True, n_jobs=THREADS),
+        lambda Q: cell_neighbors(index, X, Q, K_NEW, n_jobs=THREADS),
     )
 
 

@@ -1,6 +1,11 @@
-"""The default LDSU beside the literal algorithm and its peers, from a few thousand rows to half a million.
+"""The default LDSU beside the literal algorithm and its peers, from a few thousand rows to half a million; and beyond.
 
 python benchmarks/scale.py [--parts usps kpca mnist umap covertype growth texts] [--repeats 3] [--chart docs/scale.svg]
+python benchmarks/scale.py --parts ten-million [--sizes 1000000 3000000 10000000] [--ways parquet npy] [--folder /tmp]
+
+The last part, not among those of a plain call, writes Covertype again and again with a jitter to a file in a temporary
+folder, and measures `ldsu fit` of a Parquet file ("parquet") or ``LDSU().fit`` of an array mapped into memory ("npy"):
+seconds, and the largest memory of the process without pages of files (which the system can take back), and with them.
 
 Each part measures ours and the others in one run. Every measurement runs in a process of its own, so that its peak
 memory is its own. ``--tiny`` shrinks everything for a trial. "texts" are word counts of made topics, weighted by
@@ -13,10 +18,13 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +42,8 @@ from ldsu.model_selection import mean_average_precision
 
 PARTS = ("usps", "kpca", "mnist", "umap", "covertype", "growth", "texts")
 TEXTS = (20_000, 100_000)
+MILLIONS = (1_000_000, 3_000_000, 10_000_000)
+CHUNK = 250_000
 GROWTH = (10_000, 30_000, 100_000, 523_000)
 
 
@@ -186,6 +196,79 @@ def measure(rows: Rows, case: str, what: str, name: str, n: int, new: int, repea
     return medians
 
 
+def write_tiled(folder: Path, n: int, way: str) -> list[str]:
+    """Covertype again and again with a jitter, ten labels per class, as a file; the command that fits a model to it."""
+    X, y, _, _ = data("covtype", min(n, 500_000), 1000)
+    rng = np.random.default_rng(2)
+    spread = np.float32(0.1 * X.std())
+    d = X.shape[1]
+    labels = np.full(n, -1, dtype=np.int64)
+    writer: Any = None
+    matrix = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (n, d)) if way == "npy" else None
+    for start in range(0, n, CHUNK):
+        size = min(CHUNK, n - start)
+        rows = (start + np.arange(size)) % len(X)
+        part = X[rows] + spread * rng.standard_normal((size, d), dtype=np.float32)
+        if start == 0:
+            labels[:size] = few(y[rows])
+        if matrix is not None:
+            matrix[start : start + size] = part
+            continue
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        names = pa.array([None if label < 0 else f"class {label}" for label in labels[start : start + size].tolist()])
+        columns = {**{f"x{j}": part[:, j] for j in range(d)}, "kind": names.cast(pa.string())}
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(folder / "x.parquet", table.schema)
+        writer.write_table(table)
+    if way == "parquet":
+        writer.close()
+        return ["-m", "ldsu", "fit", str(folder / "x.parquet"), "--label", "kind", "-o", str(folder / "x.ldsu")]
+    np.save(folder / "y.npy", labels)
+    program = (
+        "import sys, numpy as np; from ldsu import LDSU; folder = sys.argv[1]; "
+        "model = LDSU(verbose=True).fit(np.load(folder + '/x.npy', mmap_mode='r'), np.load(folder + '/y.npy')); "
+        "print(model.n_iter_, 'iterations', file=sys.stderr)"
+    )
+    return ["-c", program, str(folder)]
+
+
+def watch(command: list[str], folder: Path) -> dict[str, float]:
+    """Seconds and largest memory of a command with Python; its temporary files are in the folder."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    start = time.perf_counter()
+    with subprocess.Popen([sys.executable, *command], env=environment) as process:
+        peak: dict[str, float] = {}
+        while process.poll() is None:
+            with suppress(OSError, ValueError):
+                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                status = dict(line.split(":", 1) for line in lines)
+                for key, name in (("RssAnon", "peak GiB"), ("VmRSS", "peak GiB with files")):
+                    peak[name] = max(peak.get(name, 0.0), int(status.get(key, "0 kB").split()[0]) / 2**20)
+            time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return {"seconds": time.perf_counter() - start, **peak}
+
+
+def ten_million(rows: Rows, sizes: list[int], ways: list[str], folder: Path | None) -> None:
+    """Time and memory of each size, and how time grows."""
+    for way in ways:
+        times = []
+        for n in sizes:
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                measured = watch(write_tiled(Path(temporary), n, way), Path(temporary))
+            times.append(measured["seconds"])
+            for what, value in measured.items():
+                rows.add("ten-million", n, f"{way}: {what}", 0, value, "s" if what == "seconds" else "GiB")
+            print(f"{way} {n:,} rows  " + "  ".join(f"{k} {v:.4g}" for k, v in measured.items()), flush=True)
+        if len(sizes) > 1:
+            slope = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+            rows.add("ten-million", 0, f"{way}: log-log slope", 0, slope, "")
+            print(f"{way} log-log slope from {min(sizes):,} to {max(sizes):,} rows: {slope:.2f}", flush=True)
+
+
 def chart(rows: Rows, path: Path) -> None:
     """Seconds of fit against rows, both logarithmic."""
     pyplot = pyplot_for_svg()
@@ -215,8 +298,11 @@ def chart(rows: Rows, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=(*PARTS, "ten-million"), default=list(PARTS))
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--sizes", nargs="+", type=int, default=list(MILLIONS), help="rows of the part ten-million")
+    parser.add_argument("--ways", nargs="+", choices=("parquet", "npy"), default=["parquet"])
+    parser.add_argument("--folder", type=Path, help="where the part ten-million writes its files")
     parser.add_argument("--tiny", action="store_true", help="a few hundred rows of everything")
     parser.add_argument("--chart", type=Path, help="draw seconds against rows here (needs matplotlib)")
     parser.add_argument("--kept", action="store_true", help="measure nothing: draw the chart of the kept rows")
@@ -271,6 +357,10 @@ def main() -> None:
         if not options.tiny:  # a trial's times say nothing of growth
             rows.add("growth", 0, "log-log slope of fit", 0, slope, "")
         print(f"growth     log-log slope of fit from {sizes[0]:,} to {sizes[-1]:,} rows: {slope:.2f}")
+    if "ten-million" in options.parts:
+        ten_million(rows, [300, 400] if options.tiny else options.sizes, options.ways, options.folder)
+    if options.parts == ["ten-million"]:  # the rows of the others are kept
+        rows.benchmark = "ten_million"
     if not options.kept:
         print(rows.write(options.out))
     if options.chart:

@@ -14,8 +14,9 @@ import sklearn.utils.validation
 from scipy.spatial.distance import cdist, squareform
 from sklearn.utils._param_validation import StrOptions
 
-from ldsu._utils.arrays import CPU, Arrays
-from ldsu._utils.memory import require_memory
+from ldsu._utils.arrays import CPU, Arrays, row_blocks
+from ldsu._utils.memory import BLOCK_BYTES, available_memory, require_memory
+from ldsu._utils.temporary import file_array, is_mapped
 
 FLOATS = [np.float64, np.float32]
 KERNELS = ("rbf", "laplacian", "chi2", "linear", "poly", "cosine", "precomputed")
@@ -27,6 +28,8 @@ INPUT_SPACE_KERNELS = ("rbf", "linear")
 # Kernels based on inner products, computed on the device; the others are computed on the CPU and moved.
 DEVICE_KERNELS = ("rbf", "linear", "poly", "cosine")
 MEDIAN_ROWS = 1000
+# Larger copies of files mapped into memory, as a share of the free memory, are made in files.
+MAPPED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -350,6 +353,18 @@ def samples_memory(X: Any, kernel: Any) -> int:
 def stacked(A: Any, B: Any) -> Any:
     """The rows of A (a x d) and B (b x d), both arrays or both CSR matrices."""
     return scipy.sparse.vstack([A, B], format="csr") if scipy.sparse.issparse(A) else np.concatenate([A, B])
+
+
+def mapped_floats(X: Any) -> Any:
+    """X; if it is a file of integers mapped into memory that does not fit as floats, a temporary file of floats."""
+    if not is_mapped(X) or X.ndim != 2 or X.dtype.kind not in "biuf" or X.dtype in FLOATS:
+        return X
+    if X.size * np.dtype(np.float64).itemsize <= MAPPED_SHARE * available_memory():
+        return X
+    floats = file_array(X.shape, np.result_type(X, np.float32))
+    for rows in row_blocks(X.shape[0], BLOCK_BYTES // max(1, floats[:1].nbytes)):
+        floats[rows] = X[rows]
+    return floats
 
 
 def dense(X: Any) -> np.ndarray:

@@ -567,7 +567,7 @@ def table_model():
         matrix_columns=4,
         image_shape=(2, 2),
         kernel="rbf",
-        numbers=Numbers.learn(N, "each", np.zeros(5, dtype=bool), flag=True),
+        numbers=Numbers.learn([N], "each", np.zeros(5, dtype=bool), flag=True),
         counts=None,
         words=(Words.learn(np.array(["sun and rain", "rain and snow", "snow and sun"] * 10, dtype=object)),),
     )

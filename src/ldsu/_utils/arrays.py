@@ -23,6 +23,8 @@ from joblib import Parallel, delayed
 
 from ldsu._utils.memory import BLOCK_BYTES, available_memory
 
+MAX_INT32 = 2**31 - 1
+
 
 class _ProcessWide:
     """A context of the whole process: the first of several users enters it, and the last leaves it."""
@@ -135,6 +137,18 @@ class Arrays:
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Array of zeros."""
         return np.zeros(shape, dtype=dtype)
+
+    def stored(self, shape: tuple[int, ...], dtype: str, order: str = "C") -> Any:
+        """Array of zeros with a row per sample; `FileArrays` has it in a file, by rows ("C") or by columns ("F")."""
+        return self.zeros(shape, dtype)
+
+    def integers(self, n: int) -> Any:
+        """0 ... n - 1, as short integers as can index n rows."""
+        return np.arange(n, dtype=np.int32 if n <= MAX_INT32 else np.int64)
+
+    def rows(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        """``function(*values)``, which treats each row by itself."""
+        return function(*values)
 
     def each(self, function: Callable[[slice], None], n: int, row_bytes: int) -> None:
         """Call `function` on slices of ``range(n)`` that fit into `block_bytes` at `row_bytes` per row."""
@@ -269,6 +283,10 @@ class TorchArrays(Arrays):
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Array of zeros."""
         return self.xp.zeros(shape, dtype=getattr(self.xp, dtype), device=self.device)
+
+    def integers(self, n: int) -> Any:
+        """0 ... n - 1."""
+        return self.xp.arange(n, device=self.device)
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part, sequentially: each uses the whole device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -42,6 +43,20 @@ def announce(what: str) -> None:
         watcher(what, None)
 
 
+def counter(total: int, noun: str) -> Callable[[int], None]:
+    """A function that threads call with a number of finished items, to report how many of `total` are finished."""
+    watcher, lock, done = _watcher.get(), threading.Lock(), 0
+
+    def add(finished: int) -> None:
+        nonlocal done
+        if watcher is not None:
+            with lock:
+                done += finished
+                watcher(f"{done:,} of {total:,} {noun}", None)
+
+    return add
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration.
 
@@ -69,6 +84,11 @@ class Stages:
         self.owner = owner
         self.verbose = verbose
         self.seconds: dict[str, float] = {}
+
+    def say(self, what: str) -> None:
+        """Print a line, if `verbose`."""
+        if self.verbose:
+            print(f"[{self.owner}] {what}", file=sys.stderr, flush=True)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:

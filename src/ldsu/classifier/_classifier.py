@@ -29,10 +29,11 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
-from ldsu._utils.arrays import ignoring_warnings
+from ldsu._utils.arrays import ignoring_warnings, row_blocks
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu._utils.protocols import MatrixLike
+from ldsu._utils.temporary import is_mapped
 from ldsu.classifier._shares import MIN_LABELS_FOR_SHARES, SHARES_TOLERANCE, designed, estimate_shares, resolve_shares
 from ldsu.classifier._supervised import (
     GAMMA_ROWS,
@@ -50,7 +51,7 @@ from ldsu.classifier._supervised import (
     smoothed_log,
     weight_prior,
 )
-from ldsu.kernels import FLOATS, check_mask, is_float_matrix, validate_data, validate_new
+from ldsu.kernels import FLOATS, check_mask, is_float_matrix, mapped_floats, validate_data, validate_new
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU, embedding_likeness, local_structure, log_likelihoods, sample_rows
 from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
@@ -70,6 +71,8 @@ PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
 # A row is isolated if the norm of its features is below this fraction of the median over training rows.
 ISOLATED = 1e-3
 MAX_CERTAINTY = 0.999
+# Entries of features that are copied in double precision at a time.
+BLOCK_ENTRIES = 2**24
 # Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong, beside the
 # leave-one-out accuracy, and alone.
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
@@ -106,8 +109,10 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Compute the root mean squared norm of the rows of X (n, r)."""
         Z = validate_data(self, X, accept_sparse="csr", dtype=FLOATS)
-        entries = Z.data if scipy.sparse.issparse(Z) else Z
-        self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(Z.shape[0])) or 1.0
+        entries = Z.data[:, None] if scipy.sparse.issparse(Z) else Z
+        blocks = row_blocks(entries.shape[0], BLOCK_ENTRIES // max(1, entries.shape[1]))
+        lengths = [scipy.linalg.norm(entries[block].ravel().astype(np.float64)) for block in blocks]
+        self.scale_ = float(np.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
         return self
 
     def transform(self, X: MatrixLike) -> Any:
@@ -302,7 +307,9 @@ class TrainingRows:
 
     def compute_scores(self, model: LDSUClassifier) -> None:
         """Compute the raw scores (n, c), which the methods below use."""
-        self.scores = model._raw_scores(self.Z)
+        n = self.Z.shape[0]  # scikit-learn may make a copy in double precision
+        step = BLOCK_ENTRIES // self.Z.shape[1] if is_mapped(self.Z) else n
+        self.scores = np.concatenate([model._raw_scores(self.Z[block]) for block in row_blocks(n, step)])
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """A function of the scores of all rows."""
@@ -523,6 +530,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self : object
         """
         validate_data(self, X, skip_check_array=True)
+        X = mapped_floats(X)
         codes = self._encode(y, _num_samples(X))
         reused = {} if problem is None else {"problem": problem}
         self.features_ = clone(LDSU() if self.features is None else self.features)
@@ -530,8 +538,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             features = self.features_.fit_transform(X, y, **reused)
         else:
             features = self.features_.fit(X, y, **reused).transform(X)
-        self.scaler_ = BlockScaler()
-        Z = self.scaler_.fit_transform(_plain(features))
+        Z = _plain(features)
+        self.scaler_ = BlockScaler().fit(Z)
+        if isinstance(self.features_, LDSU) and is_mapped(Z):  # in place: nobody else has them
+            Z /= Z.dtype.type(self.scaler_.scale_)
+        else:
+            Z = self.scaler_.transform(Z)
         self._lengths = np.sort(row_lengths(Z))
         return self._fit_to_features(TrainingRows(Z), codes, X if self._may_be_supervised() else None, problem)
 

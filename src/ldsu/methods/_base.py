@@ -25,6 +25,7 @@ from ldsu.kernels import (
     KernelName,
     check_magnitude,
     dense,
+    mapped_floats,
     samples_memory,
     validate_data,
     validate_new,
@@ -151,7 +152,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             f"Fit on a subset of at most {fits} rows that contains the labelled rows, then transform all rows.",
         )
         stages = Stages(type(self).__name__, self.verbose)
-        problem = self._problem(X, stages, **reused)
+        problem = self._problem(X, codes, stages, **reused)
         with stages("bandwidth"):
             kernel = self._resolve_kernel(problem, self.gamma_scale)
         kernel = self._choose(problem, codes, kernel)
@@ -165,7 +166,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.timings_ = stages.seconds
         return training
 
-    def _problem(self, X: Any, stages: Stages) -> Problem:
+    def _problem(self, X: Any, codes: np.ndarray, stages: Stages) -> Problem:
         return Problem.once_for(X, stages=stages)
 
     def _resolve_kernel(self, problem: Problem, gamma_scale: float) -> Kernel:
@@ -186,7 +187,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         name = type(self).__name__
         if y is None and self.min_classes:
             raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2)
+        X = validate_data(self, mapped_floats(X), accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2)
         check_magnitude(X, also_small=self.kernel != "precomputed")
         codes, self.classes_ = encode_labels(y, X.shape[0])
         if self.classes_.size < self.min_classes:

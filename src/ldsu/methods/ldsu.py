@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,19 @@ from sklearn.utils._param_validation import StrOptions
 
 from ldsu._utils.arrays import arrays_on
 from ldsu._utils.fitting import atomic
+from ldsu._utils.memory import GIB, available_memory, require_memory
 from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
 from ldsu._utils.stages import Stages
+from ldsu._utils.temporary import FileArrays, require_disk, temporary_folder
 from ldsu.graphs import class_laplacian
-from ldsu.kernels import GAMMA_KERNELS, INPUT_SPACE_KERNELS, Kernel, check_magnitude, validate_data
+from ldsu.kernels import (
+    GAMMA_KERNELS,
+    INPUT_SPACE_KERNELS,
+    Kernel,
+    check_magnitude,
+    samples_memory,
+    validate_data,
+)
 from ldsu.labels import class_counts, encode_labels, sample_labelled_balanced, sample_others
 from ldsu.methods._base import KernelFeatures
 from ldsu.methods._leave_one_out import choose
@@ -27,7 +36,10 @@ from ldsu.solvers import (
     AddedRows,
     Problem,
     Settings,
+    arrays_in_files,
+    disk_with_files,
     filtered_labelled_kernel,
+    memory_with_files,
     unsupported_reason,
 )
 
@@ -52,6 +64,24 @@ MIN_LABELS_TO_CHOOSE = 2
 ROWS_TO_CHOOSE, LABELLED_TO_CHOOSE = 2000, 500
 # Above this many samples the sparse solver is faster: docs/decisions.md.
 SPARSE_ROWS = 3000
+
+
+class Plan(NamedTuple):
+    """How a fit stays within memory.
+
+    Attributes
+    ----------
+    solver : {"exact", "sparse"}
+    memory, disk : int
+        Bytes of memory and of temporary files that are needed.
+    arrays : FileArrays or None
+        Where arrays with a row per sample are, if not in memory.
+    """
+
+    solver: str
+    memory: int
+    disk: int
+    arrays: FileArrays | None
 
 
 @parameters
@@ -251,9 +281,15 @@ class LDSU(Settings, KernelFeatures):
         codes, self.classes_ = encode_labels(y, problem.n)
         return problem.X, codes
 
-    def _problem(self, X: Any, stages: Stages, problem: Problem | None = None) -> Problem:
+    def _problem(self, X: Any, codes: np.ndarray, stages: Stages, problem: Problem | None = None) -> Problem:
         if problem is None:
-            return Problem.once_for(X, arrays=arrays_on(self.device), stages=stages)
+            plan = self.plan(X, codes)
+            if plan.arrays is not None:
+                require_disk(plan.disk, f"LDSU for {X.shape[0]:,} samples")
+                stages.say(f"{plan.disk / GIB:.1f} GiB of temporary files in {temporary_folder()}")
+            return Problem.once_for(X, arrays=plan.arrays or arrays_on(self.device), stages=stages)
+        needed = self._memory(X, codes)
+        require_memory(needed, f"LDSU for {X.shape[0]:,} samples in a Problem", "Fit without `problem`.")
         problem.check_samples(X, self.device)
         problem.stages = stages
         return problem
@@ -367,6 +403,22 @@ class LDSU(Settings, KernelFeatures):
             self.clique_laplacian_ = solution.clique_laplacian()
             self.neighbors_ = solution.neighbors
         return solution.training
+
+    def plan(self, X: Any, codes: np.ndarray) -> Plan:
+        """How `fit` to validated samples X (n, d) with class numbers `codes`, -1 where unlabelled, stays in memory."""
+        settings = self._settings(X.shape[0])
+        solver, available = self._choose_solver(X, settings), available_memory()
+        needed = self._memory(X, codes) + samples_memory(X, self.kernel)
+        if solver == "sparse" and needed > available:
+            if self._candidates(codes):  # the strongest graphs may need double precision
+                settings = replace(settings, strength=max(CANDIDATE_STRENGTHS))
+            if (arrays := arrays_in_files(X, codes, settings, available)) is not None:
+                memory = memory_with_files(X, codes, settings, arrays.columns)
+                return Plan(solver, memory, disk_with_files(X, codes, settings), arrays)
+        return Plan(solver, needed, 0, None)
+
+    def _needed_memory(self, X: Any, codes: np.ndarray) -> int:
+        return self.plan(X, codes).memory
 
     def _memory(self, X: Any, codes: np.ndarray) -> int:
         n = X.shape[0]

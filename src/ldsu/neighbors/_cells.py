@@ -17,7 +17,8 @@ import scipy.sparse
 from joblib import Parallel, delayed
 from sklearn.utils.extmath import randomized_svd, row_norms
 
-from ldsu._utils.arrays import one_blas_thread
+from ldsu._utils.arrays import CPU, Arrays, one_blas_thread
+from ldsu._utils.stages import counter
 from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
 
 CANDIDATES = 6000  # rows searched per row: trade-off between recall and time
@@ -40,16 +41,25 @@ class CellIndex:
     rows: np.ndarray  # (n, r)
 
 
-def cell_index(X: Any, seed: int = 0, n_jobs: int = -1) -> CellIndex:
+def cell_index(X: Any, seed: int = 0, n_jobs: int = -1, arrays: Arrays = CPU) -> CellIndex:
     """Sort the rows of X (n x d, finite) into k-means cells of about ``sqrt(n) / 2.5`` rows, at least 64."""
     rng = np.random.default_rng(seed)
     with one_blas_thread():
         mean, axes = principal_axes(X[rows_for_axes(X.shape[0], rng)])
-        Z = project(X, mean, axes, n_jobs)
+        Z = project(X, mean, axes, n_jobs, arrays.stored((X.shape[0], axes.shape[1]), "float32"))
         centers = cell_centers(Z[rows_for_centers(Z.shape[0], rng)], Z.shape[0], rng, n_jobs)
         cells = nearest_center(Z, centers, n_jobs)
     order, starts = sort_into_cells(Z, cells, cell_size(X.shape[0]))
-    return CellIndex(mean, axes, cell_means(Z[order], starts), starts, order, Z[order])
+    rows = take_rows(Z, order, arrays)
+    return CellIndex(mean, axes, cell_means(rows, starts), starts, order, rows)
+
+
+def take_rows(X: Any, rows: np.ndarray, arrays: Arrays) -> Any:
+    """``X[rows]``, where `arrays` stores it."""
+    if scipy.sparse.issparse(X):
+        return X[rows]
+    taken: np.ndarray = arrays.stored((rows.size, X.shape[1]), X.dtype.name)
+    return np.take(X, rows, axis=0, out=taken, mode="clip")  # other modes make a copy first
 
 
 def add_to_cells(index: CellIndex, X: Any, n_jobs: int = -1) -> CellIndex:
@@ -123,9 +133,10 @@ def cell_neighbors(
     k: int,
     exclude_self: bool = False,
     n_jobs: int = -1,
+    arrays: Arrays = CPU,
     kernel: SampleKernel | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances and indices (m, k) of (almost all of) the rows of X (n x d) nearest to each row of Q (m x d).
+) -> np.ndarray:
+    """Indices (m, k) of (almost all of) the rows of X (n x d) nearest to each row of Q (m x d), nearest first.
 
     Euclidean distances are computed from the differences in all columns; those of another `kernel` as it says, among
     the rows that are near by Euclidean distance. Ties are ordered by index. With `exclude_self`, Q is X
@@ -133,9 +144,9 @@ def cell_neighbors(
     """
     n = X.shape[0]
     k = min(k, n - exclude_self)
-    distances, indices = np.empty((Q.shape[0], k)), np.empty((Q.shape[0], k), dtype=np.int64)
+    indices: np.ndarray = arrays.stored((Q.shape[0], k), arrays.integers(n).dtype.name)
     if k == 0 or Q.shape[0] == 0:
-        return distances, indices
+        return indices
     euclidean = kernel is None or kernel.name in EUCLIDEAN_KERNELS
     keep = min(candidates_kept(k, index.axes) if euclidean else OTHER_DISTANCES * k, n - exclude_self)
     sizes = np.diff(index.starts)
@@ -164,8 +175,10 @@ def cell_neighbors(
             known = kernel.distances_to(X, near, Q[queries])
         elif sparse:  # all columns were compared
             known = np.take_along_axis(scores, best, axis=1)
-        distances[queries], indices[queries] = nearest_candidates(X, Q[queries], near, k, known)
+        indices[queries] = nearest_candidates(X, Q[queries], near, k, known)[1]
+        finished(queries.size)
 
+    finished = counter(Q.shape[0], "rows searched")
     with one_blas_thread():  # parallel over cells
         if exclude_self:
             order, starts = index.order, index.starts
@@ -176,7 +189,7 @@ def cell_neighbors(
         Parallel(n_jobs, backend="threading", batch_size=4)(
             delayed(search)(cell, order[start:stop], np.arange(start, stop)) for cell, start, stop in row_groups(starts)
         )
-    return distances, indices
+    return indices
 
 
 def candidates_kept(k: int, axes: np.ndarray) -> int:
@@ -211,19 +224,18 @@ def nearest_candidates(
     return distances, indices
 
 
-def project(X: Any, mean: np.ndarray, axes: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Principal components of the rows, float32 (n x r)."""
+def project(X: Any, mean: np.ndarray, axes: np.ndarray, n_jobs: int, out: np.ndarray | None = None) -> np.ndarray:
+    """Principal components of the rows, float32 (n x r), in `out` if given."""
     dtype = np.result_type(X.dtype, np.float32)
     shift, rotation = mean.astype(dtype), axes.astype(dtype)
+    components = np.empty((X.shape[0], axes.shape[1]), dtype=np.float32) if out is None else out
 
-    def centered(rows: Any) -> Any:
-        return rows if scipy.sparse.issparse(rows) else rows - shift
+    def fill(start: int) -> None:
+        rows = X[start : start + 4096]
+        components[start : start + 4096] = (rows if scipy.sparse.issparse(rows) else rows - shift) @ rotation
 
-    blocks = Parallel(n_jobs, backend="threading")(
-        delayed(lambda start: (centered(X[start : start + 4096]) @ rotation).astype(np.float32))(start)
-        for start in range(0, X.shape[0], 4096)
-    )
-    return np.concatenate(blocks)
+    Parallel(n_jobs, backend="threading")(delayed(fill)(start) for start in range(0, X.shape[0], 4096))
+    return components
 
 
 def partial_distances(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:

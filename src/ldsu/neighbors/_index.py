@@ -14,7 +14,14 @@ from ldsu._utils.arrays import CPU, Arrays, one_blas_thread, one_openmp_thread
 from ldsu._utils.memory import BLOCK_BYTES
 from ldsu._utils.sizes import PicklesFields
 from ldsu.kernels import column_means, kernel_squared_distances, shifted, stacked
-from ldsu.neighbors._cells import CellIndex, add_to_cells, cell_index, cell_neighbors, nearest_candidates
+from ldsu.neighbors._cells import (
+    CellIndex,
+    add_to_cells,
+    cell_index,
+    cell_neighbors,
+    nearest_candidates,
+    take_rows,
+)
 from ldsu.neighbors._device import ALL_PAIRS_ROWS, nearest, nearest_in_cells
 from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
 
@@ -77,7 +84,7 @@ def kernel_neighbors(K: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.nd
 
 def cliques(neighbors: Any, arrays: Arrays = CPU) -> Any:
     """Cliques (n, k): each point followed by its neighbors (n x (k-1))."""
-    points = arrays.put(np.arange(neighbors.shape[0]))
+    points = arrays.integers(neighbors.shape[0])
     return arrays.xp.concatenate([points[:, None], neighbors], axis=1)
 
 
@@ -124,17 +131,24 @@ class NeighborIndex(PicklesFields):
         exclude_self = Q is None
         if kernel and (kernel.name not in EUCLIDEAN_KERNELS or scipy.sparse.issparse(self.X)):
             if self.cells is None:
-                found = sample_neighbors(self.X, k, Q, kernel)
+                found = sample_neighbors(self.X, k, Q, kernel)[1]
             else:
                 queries = self.X if Q is None else Q
-                found = cell_neighbors(self.cells, self.X, queries, k, exclude_self, kernel=kernel)
-            return arrays.put(found[1])
+                found = cell_neighbors(
+                    self.cells, self.X, queries, k, exclude_self, arrays=_on_cpu(arrays), kernel=kernel
+                )
+            return found if arrays.xp is np else arrays.put(found, "int64")
         if arrays.xp is not np:
             search = nearest if self.X.shape[0] <= ALL_PAIRS_ROWS else nearest_in_cells
             return search(points, points if Q is None else arrays.put(Q), k, exclude_self, arrays.xp)[1]
         if self.cells is None:
             return input_neighbors(self.X, k)[1] if Q is None else _compare_all(self._search, self.X.shape, k, Q)[1]
-        return cell_neighbors(self.cells, self.X, self.X if Q is None else Q, k, exclude_self)[1]
+        return cell_neighbors(self.cells, self.X, self.X if Q is None else Q, k, exclude_self, arrays=arrays)
+
+
+def _on_cpu(arrays: Arrays) -> Arrays:
+    """The same arrays if they are NumPy's, in memory or in files; otherwise those in memory."""
+    return arrays if arrays.xp is np else CPU
 
 
 def uses_cells(n: int, search: str) -> bool:
@@ -152,5 +166,6 @@ def neighbor_index(
     n = X.shape[0]
     if (arrays.xp is not np and on_device) or not uses_cells(n, search):
         return NeighborIndex(X, None), np.arange(n)
-    cells = cell_index(X)
-    return NeighborIndex(X[cells.order], replace(cells, order=np.arange(n))), cells.order
+    arrays = _on_cpu(arrays)
+    cells = cell_index(X, arrays=arrays)
+    return NeighborIndex(take_rows(X, cells.order, arrays), replace(cells, order=np.arange(n))), cells.order

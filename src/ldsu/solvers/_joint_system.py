@@ -10,9 +10,12 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import Arrays
+from ldsu._utils.stages import counter
 from ldsu.labels import class_counts
 from ldsu.solvers._types import Settings
 
+# Entries whose squares are summed together, in double precision.
+ENTRIES = 2**24
 # Converged columns are dropped when at most this fraction of the columns is left.
 MAX_LEFT = 0.7
 # Directions of known solutions with less than this share of the largest eigenvalue are not used to start others.
@@ -60,7 +63,9 @@ class JointSystem:
         labelled = np.flatnonzero(codes >= 0)
         class_sizes = class_counts(codes)
         sizes = class_sizes[codes[labelled]]
-        diagonal = xp.bincount(columns, weights=values**2, minlength=n)
+        diagonal = 0
+        for block in gen_batches(columns.shape[0], ENTRIES):
+            diagonal = diagonal + xp.bincount(columns[block], weights=values[block] ** 2, minlength=n)
         diagonal = diagonal + xp.bincount(members.reshape(-1), weights=diagonals.reshape(-1), minlength=n)
         diagonal[arrays.put(labelled)] += arrays.put(eta * (sizes - 1.0), "float64")
         scale = arrays.put(1 / xp.sqrt(diagonal), dtype)
@@ -68,7 +73,7 @@ class JointSystem:
         first = (members[:, :, None] + 0 * members[:, None, :]).reshape(-1)
         second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
         L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
-        samples, p = arrays.put(np.arange(n)), int(groups.max()) + 1
+        samples, p = arrays.integers(n), int(groups.max()) + 1
         m, c = labelled.size, class_sizes.size
         ones, numbers, classes = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes[labelled])
         system = cls(
@@ -116,8 +121,9 @@ class JointSystem:
 
     def apply(self, V: Any) -> Any:
         """``D^-1/2 B D^-1/2 @ V``."""
+        local = self.G_T @ (self.G @ V)  # first: two products are held at a time
         product = self.graphs(V)
-        product += self.G_T @ (self.G @ V)
+        product += local
         return product
 
     def solve(
@@ -136,9 +142,11 @@ class JointSystem:
         arrays = self.arrays
         span = None if known is None else (known[0], self._inverse_gram(*known))
         n, p = P.shape
-        Z = arrays.zeros((n, anchors.size), self.dtype)
-        MP = arrays.zeros((n, p), self.dtype)
-        H = arrays.zeros((n, p), self.dtype)
+        # By columns, in files: those of a block are written together.
+        Z = arrays.stored((n, anchors.size), self.dtype, "F")
+        MP = arrays.stored((n, p), self.dtype, "F")
+        H = arrays.stored((n, p), self.dtype, "F")
+        solved = counter(anchors.size + p, "columns solved")
 
         def fill(part: slice) -> tuple[int, float]:
             first, second = columns_of(part, anchors.size)
@@ -149,6 +157,7 @@ class JointSystem:
                 span,
                 None if start is None else arrays.xp.concatenate([start[0][first], start[1][second]]).T,
             )
+            solved(part.stop - part.start)
             return iterations, residual
 
         outcomes = arrays.map(fill, gen_batches(anchors.size + p, arrays.columns))
@@ -173,18 +182,23 @@ class JointSystem:
         arrays, xp = self.arrays, self.arrays.xp
         rows, a = arrays.put(anchors), anchors.size
         scale = self.scale[:, None]
-        rhs = arrays.zeros((self.scale.shape[0], a + P.shape[1]), self.dtype)
-        rhs[rows, xp.arange(a)] = self.scale[rows]
-        if P.shape[1]:
-            rhs[:, a:] = self.graphs(P / scale)
+
+        def right_hand_sides() -> Any:  # made again rather than kept
+            rhs = arrays.zeros((self.scale.shape[0], a + P.shape[1]), self.dtype)
+            rhs[rows, xp.arange(a)] = self.scale[rows]
+            if P.shape[1]:
+                rhs[:, a:] = self.graphs(P / scale)
+            return rhs
+
         if span is not None:  # Z Z_AA^-1 Z^T is the inverse of B in the span of columns Z of B^-1
-            start = span[0].T @ (span[1] @ (span[0] @ (rhs / scale)))
+            start = span[0].T @ (span[1] @ (span[0] @ (right_hand_sides() / scale)))
         start = None if start is None else start / scale
         solution, iterations, residual = conjugate_gradients(
-            self.apply, self.precondition, rhs, settings.tol, settings.max_iter, xp, start=start
+            self.apply, self.precondition, right_hand_sides, settings.tol, settings.max_iter, xp, start=start
         )
         solution *= scale
-        return solution[:, :a], rhs[:, a:] / scale, P - solution[:, a:], iterations, residual
+        MP = self.graphs(P / scale) / scale if P.shape[1] else P
+        return solution[:, :a], MP, P - solution[:, a:], iterations, residual
 
 
 def columns_of(part: slice, a: int) -> tuple[slice, slice]:
@@ -288,13 +302,14 @@ def conjugate_gradients(
         R -= AD
         xp.multiply(D, step, out=AD)  # reuse memory: allocation is as expensive as the product
         X += AD
+        del AD  # free memory for the next product
         squares = products(R, R)
         Z = precondition(R)
         before, inner = xp.where(inner > 0, inner, ones), products(R, Z)
         D *= inner / before
         D += Z
         iterations += 1
-        del AD, Z  # free memory for the next product
+        del Z
     if X is not solved:
         solved[:, columns] = X
     del R, D, X

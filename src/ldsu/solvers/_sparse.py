@@ -39,7 +39,8 @@ from sklearn.utils.extmath import row_norms
 from ldsu._utils.arrays import CPU, Arrays, arrays_on, one_blas_thread, row_blocks
 from ldsu._utils.memory import BLOCK_BYTES, require_memory
 from ldsu._utils.sizes import HoldsArrays
-from ldsu._utils.stages import StageCache, Stages
+from ldsu._utils.stages import StageCache, Stages, counter
+from ldsu._utils.temporary import FileArrays, file_array
 from ldsu.graphs import assemble_cliques, class_laplacian, clique_grams, clique_weights, double_centered
 from ldsu.kernels import (
     INPUT_SPACE_KERNELS,
@@ -52,7 +53,7 @@ from ldsu.kernels import (
     without_duplicates,
 )
 from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
-from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
+from ldsu.neighbors import DIMENSIONS, NeighborIndex, cliques, neighbor_index
 from ldsu.sample_kernels import (
     EUCLIDEAN_KERNELS,
     PRODUCT_KERNELS,
@@ -100,6 +101,8 @@ MAX_CONDITIONING = 2000
 KEPT_BYTES, ROW_BYTES, MAX_KEPT = 2**29, 4096, 4
 # Numbers up to which starting threads takes longer than the work.
 SMALL = 2**16
+# Numbers of right-hand sides that are solved together if arrays are in files, and the share of the free memory.
+FILE_COLUMNS, FILES_SHARE = (32, 28, 24, 20, 16, 12, 8, 4), 0.75
 # Batch size of new samples.
 BATCH, BATCH_BYTES = 2**15, 2**29
 
@@ -148,11 +151,7 @@ def working_precision(codes: np.ndarray, settings: Settings, kernel_name: Any = 
 def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     """Peak memory of the sparse solver in bytes, without X and its copy."""
     n = X.shape[0]
-    m = min(int(np.sum(codes >= 0)), MAX_LABELLED)
-    itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
-    landmarks = min(resolve_n_landmarks(settings.n_landmarks, n), resolve_n_directions(n))
-    landmarks += min(m, resolve_n_directions(n))
-    anchors = max(m, settings.min_anchors)
+    itemsize, landmarks, _, anchors = _widths(n, codes, settings)
     # Of sparse samples a second copy while they are sorted, and the components of their cells.
     samples = 2 * row_width(X) * (itemsize + 8) + 8 * 64 if scipy.sparse.issparse(X) else itemsize * X.shape[1]
     solving = 8 * CPU.columns * (os.cpu_count() or 1)
@@ -160,6 +159,52 @@ def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     graph = 2 * 16 * listed + 4 * 24 * (settings.n_conditioning + 1) + 3 * 24 * settings.clique_size**2
     pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
     return n * (samples + itemsize * (solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
+
+
+def memory_with_files(X: Any, codes: np.ndarray, settings: Settings, columns: int) -> int:
+    """Peak memory of the sparse solver with `FileArrays` of so many columns, in bytes, without files and X."""
+    n, s, k = X.shape[0], settings.n_conditioning + 1, settings.clique_size
+    itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
+    # The triplets of the factor while the system is built; then the system, and six arrays of each right-hand side.
+    build = (36 + 2 * itemsize) * s + 28 * k**2
+    solve = (4 + itemsize) * (2 * s + k**2) + 6 * itemsize * columns * effective_n_jobs(CPU.n_jobs)
+    return n * (130 + max(build, solve)) + 2**29
+
+
+def disk_with_files(X: Any, codes: np.ndarray, settings: Settings) -> int:
+    """Temporary files of the sparse solver with `FileArrays`, and of the features of training samples, in bytes."""
+    n, d = X.shape
+    itemsize, landmarks, _, anchors = _widths(n, codes, settings)
+    listed = max(2 * settings.n_conditioning, settings.clique_size - 1)
+    row = itemsize * (d + 3 * landmarks) + 4 * listed + 8 * settings.clique_size**2 + X.dtype.itemsize * anchors
+    return n * row + model_memory(X, codes, settings)
+
+
+def model_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
+    """Bytes of the samples, their landmark features and the local part, which the features of new rows are made of."""
+    n, d = X.shape
+    itemsize, _, drawn, anchors = _widths(n, codes, settings)
+    return n * (itemsize * (d + drawn + anchors) + 4 * max(d, DIMENSIONS))
+
+
+def _widths(n: int, codes: np.ndarray, settings: Settings) -> tuple[int, int, int, int]:
+    """Bytes of a number, and numbers of landmark features, of those that do not depend on labels, and of anchors."""
+    m, directions = min(int(np.sum(codes >= 0)), MAX_LABELLED), resolve_n_directions(n)
+    drawn = min(resolve_n_landmarks(settings.n_landmarks, n), directions)
+    itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
+    return itemsize, drawn + min(m, directions), drawn, max(m, settings.min_anchors)
+
+
+def arrays_in_files(X: Any, codes: np.ndarray, settings: Settings, available: int) -> FileArrays | None:
+    """Arrays in files, for samples that do not fit into `available` bytes of memory otherwise; None if unsupported.
+
+    As many right-hand sides are solved together as fit into a share of the memory: the system keeps in the rest of it
+    what is in use of the files.
+    """
+    if scipy.sparse.issparse(X) or settings.filter != "tikhonov" or settings.device != "cpu":
+        return None
+    fitting = (c for c in FILE_COLUMNS if memory_with_files(X, codes, settings, c) <= FILES_SHARE * available)
+    return FileArrays(next(fitting, FILE_COLUMNS[-1]))
 
 
 def resolve_n_landmarks(n_landmarks: int | None, n: int) -> int:
@@ -238,7 +283,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
     collect = problem.graphs(samples, neighbors, weights)
     members = cliques(neighbors[:, : k - 1], arrays) if truncate else None
     nearest = problem.nearest_of_rows(samples, neighbors, settings)
-    del neighbors, weights, make_cliques  # on a cluster, memory for the solve
+    del neighbors, weights, make_cliques  # memory for the solve
     with stages("solve"):
         if truncate:
             pairs, W = truncated_features(system, P, members, codes[samples.order], settings)
@@ -256,6 +301,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
                     ConvergenceWarning,
                     stacklevel=2,
                 )
+    del system
     with stages("features"):
         if truncate:
             root = frame.scale**0.5
@@ -392,7 +438,7 @@ def _graphs_of_rows(
     k: int, order: np.ndarray, neighbors: np.ndarray, weights: np.ndarray
 ) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     """L (n, n) and the neighbors (n, l) of each row of X, from those of sorted samples."""
-    restored = np.empty_like(neighbors)
+    restored = np.empty(neighbors.shape, dtype=order.dtype)
     restored[order] = order[neighbors]
     return assemble_cliques(weights, order[cliques(neighbors[:, : k - 1])]), restored
 
@@ -439,9 +485,11 @@ class SparseStages(StageCache):
         """The samples in the units of the computation, sorted so that near ones are adjacent."""
         with self.stages("neighbors"):
             frame = Frame.of_kernel(self.X, kernel, dtype)
-            samples = frame(self.X)
+            in_memory = scipy.sparse.issparse(self.X) or self.arrays.xp is not np
+            samples = frame(self.X, out=None if in_memory else self.arrays.stored(self.X.shape, dtype))
             on_device = kernel.name in EUCLIDEAN_KERNELS and not scipy.sparse.issparse(samples)
             index, order = neighbor_index(samples, self.arrays, settings.neighbor_search, on_device=on_device)
+            del samples
             place = np.empty_like(order)
             place[order] = np.arange(self.n)
             return SortedSamples(frame, index, order, place, on(index.X, self.arrays), frame.kernel_of(kernel))
@@ -525,8 +573,11 @@ class SparseStages(StageCache):
 
         def features(numbers: list[int]) -> Any:
             added = [number - q for number in numbers if number >= q]
-            columns = residual_columns(samples.points, P, labelled[added], landmarks.kernel, arrays)
-            return columns if len(added) == len(numbers) else arrays.xp.concatenate([P, columns], axis=1)
+            values = arrays.stored((P.shape[0], len(numbers)), arrays.dtype_of(P))
+            first = len(numbers) - len(added)  # all of P, or none of it
+            values[:, :first] = P[:, :first]
+            fill_residual_columns(values[:, first:], samples.points, P, labelled[added], landmarks.kernel, arrays)
+            return values
 
         if not self.reusable:
             P = features(list(range(q + labelled.size)))
@@ -536,8 +587,8 @@ class SparseStages(StageCache):
         return columns.solve(system, anchors, names, features, settings)
 
     def map(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
-        """``function(*values, *constants)`` for values with a row per sample; `name` is that of the task."""
-        return function(*values, *constants)
+        """``function(*values, *constants)``, row by row of values with a row per sample; `name` is that of the task."""
+        return self.arrays.rows(lambda *rows: function(*rows, *constants), values)
 
     def total(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
         """`map` of a function whose results are numbers or NumPy arrays to be summed."""
@@ -567,7 +618,7 @@ class SparseStages(StageCache):
             index=samples.search_index,
             landmarks=landmarks.points,
             transform=landmarks.transform,
-            P=np.ascontiguousarray(self.arrays.get(P[:, : landmarks.n_global])),
+            P=self.arrays.rows(np.ascontiguousarray, (self.arrays.get(P[:, : landmarks.n_global]),)),
             global_coefficients=C,
             local=self.arrays.get(local),
             n_conditioning=settings.n_conditioning,
@@ -580,7 +631,7 @@ class SparseStages(StageCache):
         def nearest() -> Any:
             places = self.arrays.put(samples.place)
             near = neighbors[places, : settings.n_conditioning]
-            return self.arrays.xp.concatenate([places[:, None], near], axis=1)
+            return self.arrays.xp.concatenate([self.arrays.put(places[:, None], self.arrays.dtype_of(near)), near], 1)
 
         return nearest
 
@@ -596,7 +647,7 @@ class SparseStages(StageCache):
     ) -> np.ndarray:
         """Features of the rows of X, whose neighbors `nearest` gives; the weights of these do not depend on labels."""
         if not self.reusable:
-            return np.asarray(feature_map(self.X, nearest()))
+            return np.asarray(feature_map(self.X, nearest(), self.arrays))
         arrays, dtype = self.arrays, self.X.dtype.name
         weights = self._if_reusable(
             "training_weights", (key, dtype), lambda: feature_map.neighbor_weights(self.X, nearest())
@@ -683,8 +734,11 @@ class Frame:
         """Inner products of input rows, or with `in_kernel` in their kernel's feature space, in units of samples'."""
         return self.scale if in_kernel else self.unit**2
 
-    def __call__(self, X: Any, dtype: str | None = None) -> Any:
-        """Samples (n x d) of input rows, dense or sparse, clipped to what single precision can square."""
+    def __call__(self, X: Any, dtype: str | None = None, out: np.ndarray | None = None) -> Any:
+        """Samples (n x d) of input rows, dense or sparse, clipped to what single precision can square.
+
+        Those of dense rows are in `out`, if given.
+        """
         dtype = dtype or self.dtype
         if self.kernel == "chi2":
             check_counts(X)
@@ -695,7 +749,7 @@ class Frame:
             with np.errstate(over="ignore"):
                 values = np.clip(values / self.unit, -MAX_MAGNITUDE, MAX_MAGNITUDE).astype(dtype)
             return scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
-        samples = np.empty(X.shape, dtype=dtype)
+        samples = np.empty(X.shape, dtype=dtype) if out is None else out
 
         def fill(block: slice) -> None:
             rows = X[block] - (0 if self.origin is None else self.origin)
@@ -793,8 +847,8 @@ class Landmarks(HoldsArrays):
         Z, transform = in_double(self.points, arrays), arrays.put(self.transform, "float64")
         # Half the squared distance in feature space is a constant of each row minus these kernel values.
         offsets = arrays.put(self.kernel.diagonal(self.points) / 2 if self.kernel.name in PRODUCT_KERNELS else 0.0)
-        P = arrays.zeros((X.shape[0], transform.shape[1]), dtype)
-        nearest = arrays.zeros((X.shape[0],), "int64")
+        P = arrays.stored((X.shape[0], transform.shape[1]), dtype)
+        nearest = arrays.zeros((X.shape[0],), arrays.dtype_of(arrays.integers(1)))
 
         def fill(block: slice) -> None:
             K = self.kernel.cross(in_double(X[block], arrays), Z, arrays)
@@ -828,11 +882,12 @@ class Landmarks(HoldsArrays):
         return conditional(Y, P_all, near < 0, self.kernel, nugget, arrays)[0]
 
 
-def residual_columns(X: Any, P: Any, places: np.ndarray, kernel: SampleKernel, arrays: Arrays) -> Any:
-    """Columns (n, b) of the residual kernel ``R = k - P P^T`` of samples X (n x d) at some places."""
-    columns = arrays.zeros((X.shape[0], places.size), arrays.dtype_of(X))
+def fill_residual_columns(
+    columns: Any, X: Any, P: Any, places: np.ndarray, kernel: SampleKernel, arrays: Arrays
+) -> None:
+    """Set columns (n, b) to those of the residual kernel ``R = k - P P^T`` of samples X (n x d) at some places."""
     if not places.size:
-        return columns
+        return
     # Double precision, as in `Landmarks.features`.
     Z, P_Z = in_double(rows_of(X, places, arrays), arrays), arrays.put(P[arrays.put(places)], "float64")
 
@@ -841,7 +896,6 @@ def residual_columns(X: Any, P: Any, places: np.ndarray, kernel: SampleKernel, a
         columns[block] = arrays.put(K - arrays.put(P[block], "float64") @ P_Z.T, arrays.dtype_of(X))
 
     arrays.each(fill, X.shape[0], 8 * (4 * places.size + row_width(X) + P.shape[1]))
-    return columns
 
 
 def random_ranks(rows: np.ndarray, seed: int) -> np.ndarray:
@@ -863,12 +917,17 @@ def conditioning_sets(neighbors: Any, rank: Any, size: int, arrays: Arrays) -> A
     xp = arrays.xp
     n, listed = neighbors.shape
     sets = xp.empty_like(neighbors[:, : min(size, listed)])
-    points = arrays.put(np.arange(n))[:, None]
-    sets[:] = points
-    before = rank[neighbors] < rank[:n, None]
-    place = xp.cumsum(before, axis=1) - 1
-    kept = before & (place < sets.shape[1])
-    sets[(points + 0 * neighbors)[kept], place[kept]] = neighbors[kept]
+    sets[:] = arrays.put(arrays.integers(n), arrays.dtype_of(sets))[:, None]
+
+    def fill(block: slice) -> None:
+        near = neighbors[block]
+        before = rank[near] < rank[block, None]
+        place = xp.cumsum(before, axis=1) - 1
+        kept = before & (place < sets.shape[1])
+        at = xp.where(kept)[0] + block.start
+        sets[at, place[kept]] = near[kept]
+
+    arrays.each(fill, n, 5 * 8 * listed)
     return sets
 
 
@@ -882,7 +941,7 @@ def residual_factor(
     """
     xp, dtype = arrays.xp, arrays.dtype_of(X)
     n, s = sets.shape
-    points = arrays.put(np.arange(n))
+    points = arrays.put(arrays.integers(n), arrays.dtype_of(sets))
     columns = xp.concatenate([sets, points[:, None]], axis=1)
     values = arrays.zeros((n, s + 1), dtype)
 
@@ -997,16 +1056,18 @@ class LocalExpansion:
         """Conversion of input rows to samples, in the precision of those of the fit."""
         return Frame(self.origin, self.unit, str(self.points.dtype), self.kernel_name)
 
-    def __call__(self, X: Any, near: Any = None) -> np.ndarray:
+    def __call__(self, X: Any, near: Any = None, arrays: Arrays | None = None) -> np.ndarray:
         """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks.
 
         `near` are the nearest training samples of each row (len(X), N), on the device; None to search for them.
+        `arrays` stores the features, which by default are in memory.
         """
+        in_memory = not isinstance(arrays, FileArrays)
         arrays = arrays_on(self.device)
         n, r = X.shape[0], self.local.shape[1]
         n_near = min(self.n_conditioning + 1, self.points.shape[0])  # one more than in training
         row_bytes = self._row_bytes(n_near, r)
-        row_result = r * X.dtype.itemsize
+        row_result = in_memory * r * X.dtype.itemsize
         if n * (row_bytes + row_result) > BLOCK_BYTES:  # asking for free memory takes longer than features of a row
             together = effective_n_jobs(arrays.n_jobs) * max(1, arrays.block_bytes // row_bytes)
             require_memory(
@@ -1015,14 +1076,15 @@ class LocalExpansion:
                 "Pass fewer rows at a time, or fit with a smaller n_conditioning.",
                 arrays.free_memory(),
             )
-        features = np.empty((n, r), dtype=X.dtype)
+        features = np.empty((n, r), dtype=X.dtype) if in_memory else file_array((n, r), X.dtype)
+        computed = counter(n, "rows transformed")
         on_device = (on(self.points, arrays), arrays.put(self.P), arrays.put(self.local))
         with one_blas_thread():  # once: each part would limit and restore them
             for rows in row_blocks(n, min(BATCH, BATCH_BYTES // (8 * row_width(X)))):
                 known = None if near is None else near[rows]
-                features[rows] = self._batch(
-                    self._like_points(X[rows]), known, n_near, row_bytes, *on_device, arrays=arrays
-                )
+                some = self._like_points(X[rows])
+                features[rows] = self._batch(some, known, n_near, row_bytes, *on_device, arrays=arrays)
+                computed(some.shape[0])
         return features
 
     def neighbor_weights(self, X: Any, near: Any) -> Any:
@@ -1039,7 +1101,7 @@ class LocalExpansion:
             weights[block] = arrays.put(found, dtype)
 
         arrays.each(fill, X.shape[0], self._row_bytes(near.shape[1], 0))
-        rows = arrays.put(np.arange(X.shape[0]))[:, None] + 0 * near
+        rows = arrays.integers(X.shape[0])[:, None] + 0 * near
         return arrays.sparse(rows.reshape(-1), near.reshape(-1), weights.reshape(-1), (X.shape[0], points.shape[0]))
 
     def _landmarks(self) -> Landmarks:
