@@ -78,6 +78,7 @@ bench: $(READY) ## measure, and write rows under benchmarks/results and a chart 
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/cliques.py
 	$(BIN)/python benchmarks/choices.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/refit.py
 	$(BIN)/python benchmarks/scores.py
 	$(BIN)/python benchmarks/data.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/sharing.py --rows 600 --sample 3

@@ -41,7 +41,7 @@ def main() -> None:
         X, y = loader(return_X_y=True)
         auto = TableEncoder.learn(Table(Path(name), matrix=X)).scaling
         own_unit = np.zeros(X.shape[1], dtype=bool)
-        ways = {scaling: Numbers.learn(X, scaling, own_unit, flag=False)(X) for scaling in ("each", "common", "none")}
+        ways = {scaling: Numbers.learn([X], scaling, own_unit, flag=False)(X) for scaling in ("each", "common", "none")}
         judge(rows, name, {f"{w}{' (auto)' * (w == auto)}": (Z, "rbf") for w, Z in ways.items()}, y, options)
     if not options.tiny:
         from ldsu.datasets import load

@@ -46,8 +46,8 @@ def brute(X: np.ndarray) -> Search:
 def cells(X: np.ndarray) -> Search:
     index = cell_index(X, seed=0, n_jobs=THREADS)
     return (
-        cell_neighbors(index, X, X, K, exclude_self=True, n_jobs=THREADS)[1],
-        lambda Q: cell_neighbors(index, X, Q, K_NEW, n_jobs=THREADS)[1],
+        cell_neighbors(index, X, X, K, exclude_self=True, n_jobs=THREADS),
+        lambda Q: cell_neighbors(index, X, Q, K_NEW, n_jobs=THREADS),
     )
 
 
@@ -127,6 +127,17 @@ def usearch(X: np.ndarray) -> Search:
     return keys(X, K + 1), lambda Q: keys(Q, K_NEW)
 
 
+def hnswlib(X: np.ndarray) -> Search:
+    import hnswlib
+
+    index = hnswlib.Index("l2", X.shape[1])
+    index.set_num_threads(THREADS)
+    index.init_index(X.shape[0], M=32, ef_construction=64, random_seed=0)
+    index.add_items(X)
+    index.set_ef(64)
+    return index.knn_query(X, K + 1)[0].astype(np.int64), lambda Q: index.knn_query(Q, K_NEW)[0].astype(np.int64)
+
+
 def pynndescent(X: np.ndarray) -> Search:
     from pynndescent import NNDescent
 
@@ -141,6 +152,7 @@ METHODS: dict[str, tuple[Callable[[np.ndarray], Search], str | None]] = {  # and
     "pynndescent": (pynndescent, "pynndescent"),
     "faiss-hnsw": (faiss_hnsw, "faiss-cpu"),
     "usearch": (usearch, "usearch"),
+    "hnswlib": (hnswlib, "hnswlib"),
     "faiss-flat": (faiss_flat, "faiss-cpu"),
     "brute": (brute, None),
 }

@@ -1,9 +1,16 @@
-"""The default LDSU beside the literal algorithm and its peers, from a few thousand rows to half a million.
+"""The default LDSU beside the literal algorithm and its peers, from a few thousand rows to half a million; and beyond.
 
-python benchmarks/scale.py [--parts usps kpca mnist umap covertype growth] [--repeats 3] [--chart docs/scale.svg]
+python benchmarks/scale.py [--parts usps kpca mnist umap covertype growth texts] [--repeats 3] [--chart docs/scale.svg]
+python benchmarks/scale.py --parts ten-million [--sizes 1000000 3000000 10000000] [--ways parquet npy] [--folder /tmp]
+
+The last part, not among those of a plain call, writes Covertype again and again with a jitter to a file in a temporary
+folder, and measures `ldsu fit` of a Parquet file ("parquet") or ``LDSU().fit`` of an array mapped into memory ("npy"):
+seconds, and the largest memory of the process without pages of files (which the system can take back), and with them.
 
 Each part measures ours and the others in one run. Every measurement runs in a process of its own, so that its peak
-memory is its own. ``--rows`` and ``--tiny`` shrink everything for a trial.
+memory is its own. ``--tiny`` shrinks everything for a trial. "texts" are word counts of made topics, weighted by
+tf-idf, as a sparse matrix of 50,000 columns: the classifier with the cosine kernel beside a logistic regression of the
+labelled rows.
 """
 
 from __future__ import annotations
@@ -11,23 +18,32 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from exact import literal_algorithm
 from rows import RESULTS, Rows, load, pyplot_for_svg
 from sklearn.decomposition import KernelPCA
-from sklearn.linear_model import RidgeClassifier
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
-from ldsu import LDSU, BlockScaler
+from ldsu import LDSU, BlockScaler, LDSUClassifier
 from ldsu.kernels import median_gamma
 from ldsu.model_selection import mean_average_precision
 
-PARTS = ("usps", "kpca", "mnist", "umap", "covertype", "growth")
+PARTS = ("usps", "kpca", "mnist", "umap", "covertype", "growth", "texts")
+TEXTS = (20_000, 100_000)
+MILLIONS = (1_000_000, 3_000_000, 10_000_000)
+CHUNK = 250_000
 GROWTH = (10_000, 30_000, 100_000, 523_000)
 
 
@@ -65,6 +81,46 @@ def data(name: str, n: int, new: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return X[train].astype(np.float32), y[train], X[test].astype(np.float32), y[test]
 
 
+def texts(n: int, d: int = 50_000, topics: int = 20, words: int = 100) -> tuple[Any, np.ndarray]:
+    """Word counts (n, d) of made texts, and their topics: common words by Zipf's law, and some of the topic's own."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, topics, n)
+    lengths = np.maximum(10, rng.lognormal(np.log(words), 0.6, n).astype(int))
+    rows = np.repeat(np.arange(n), lengths)
+    own = rng.random(rows.size) < rng.beta(1.2, 6, n)[rows]  # a share of each text
+    zipf = np.cumsum(1 / np.arange(1, d + 1) ** 1.05)
+    columns = np.searchsorted(zipf / zipf[-1], rng.random(rows.size))
+    for topic in range(topics):
+        words_of_topic = rng.choice(np.arange(200, d), 1000, replace=False)
+        weights = np.cumsum(rng.pareto(1.2, 1000) + 0.05)
+        at = np.flatnonzero(own & (y[rows] == topic))
+        columns[at] = words_of_topic[np.searchsorted(weights / weights[-1], rng.random(at.size))]
+    X = scipy.sparse.coo_array((np.ones(rows.size, np.float32), (rows, np.minimum(columns, d - 1))), shape=(n, d))
+    return X.tocsr(), y
+
+
+def one_of_texts(what: str, n: int, new: int) -> dict[str, float]:
+    """One measurement with sparse samples: seconds and peak memory of fit and prediction, MAP and accuracy."""
+    X, y = texts(n + new)
+    X = TfidfTransformer(sublinear_tf=True).fit_transform(X)
+    labels, X_new, y_new = few(y[:n]), X[n:], y[n:]
+    X = X[:n]
+    start, cpu = time.perf_counter(), time.process_time()
+    if what == "logistic":
+        model = LogisticRegression(C=10.0, max_iter=1000).fit(X[labels >= 0], labels[labels >= 0])
+    else:
+        model = LDSUClassifier(LDSU(kernel="cosine")).fit(X, labels)
+    result = {"n": n, "fit": time.perf_counter() - start, "fit, CPU": time.process_time() - cpu}
+    if what != "logistic":
+        result |= {f"stage {stage}": seconds for stage, seconds in model.features_.timings_.items()}
+    start = time.perf_counter()
+    scores = model.decision_function(X_new)
+    result["predict"] = time.perf_counter() - start
+    result["peak GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    result["MAP"] = float(mean_average_precision(y_new, scores, classes=model.classes_))
+    return result | {"accuracy": float(np.mean(model.classes_[scores.argmax(axis=1)] == y_new))}
+
+
 def ranking(Z: np.ndarray, Z_new: np.ndarray, labels: np.ndarray, y_new: np.ndarray) -> float:
     scaler = BlockScaler().fit(Z)
     known = labels >= 0
@@ -76,6 +132,8 @@ def ranking(Z: np.ndarray, Z_new: np.ndarray, labels: np.ndarray, y_new: np.ndar
 
 def one(what: str, name: str, n: int, new: int) -> dict[str, float]:
     """One measurement, in this process: seconds of fit and transform, peak memory, MAP and stages."""
+    if name == "texts":
+        return one_of_texts(what, n, new)
     X, y, X_new, y_new = data(name, n, new)
     labels = few(y)
     result: dict[str, float] = {"n": len(X)}
@@ -129,11 +187,86 @@ def measure(rows: Rows, case: str, what: str, name: str, n: int, new: int, repea
         runs.append(json.loads(done.stdout.splitlines()[-1]))
         for key, value in runs[-1].items():
             if key != "n":
-                unit = {"MAP": "MAP", "iterations": "iterations", "peak GiB": "GiB"}.get(key, "s")
+                unit = {"MAP": "MAP", "accuracy": "accuracy", "iterations": "iterations", "peak GiB": "GiB"}.get(
+                    key, "s"
+                )
                 rows.add(case, int(runs[-1]["n"]), f"{what}: {key}", repeat, value, unit)
     medians = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
     print(f"{case:10s} {what:18s} " + "  ".join(f"{k} {v:.4g}" for k, v in medians.items()), flush=True)
     return medians
+
+
+def write_tiled(folder: Path, n: int, way: str) -> list[str]:
+    """Covertype again and again with a jitter, ten labels per class, as a file; the command that fits a model to it."""
+    X, y, _, _ = data("covtype", min(n, 500_000), 1000)
+    rng = np.random.default_rng(2)
+    spread = np.float32(0.1 * X.std())
+    d = X.shape[1]
+    labels = np.full(n, -1, dtype=np.int64)
+    writer: Any = None
+    matrix = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (n, d)) if way == "npy" else None
+    for start in range(0, n, CHUNK):
+        size = min(CHUNK, n - start)
+        rows = (start + np.arange(size)) % len(X)
+        part = X[rows] + spread * rng.standard_normal((size, d), dtype=np.float32)
+        if start == 0:
+            labels[:size] = few(y[rows])
+        if matrix is not None:
+            matrix[start : start + size] = part
+            continue
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        names = pa.array([None if label < 0 else f"class {label}" for label in labels[start : start + size].tolist()])
+        columns = {**{f"x{j}": part[:, j] for j in range(d)}, "kind": names.cast(pa.string())}
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(folder / "x.parquet", table.schema)
+        writer.write_table(table)
+    if way == "parquet":
+        writer.close()
+        return ["-m", "ldsu", "fit", str(folder / "x.parquet"), "--label", "kind", "-o", str(folder / "x.ldsu")]
+    np.save(folder / "y.npy", labels)
+    program = (
+        "import sys, numpy as np; from ldsu import LDSU; folder = sys.argv[1]; "
+        "model = LDSU(verbose=True).fit(np.load(folder + '/x.npy', mmap_mode='r'), np.load(folder + '/y.npy')); "
+        "print(model.n_iter_, 'iterations', file=sys.stderr)"
+    )
+    return ["-c", program, str(folder)]
+
+
+def watch(command: list[str], folder: Path) -> dict[str, float]:
+    """Seconds and largest memory of a command with Python; its temporary files are in the folder."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    start = time.perf_counter()
+    with subprocess.Popen([sys.executable, *command], env=environment) as process:
+        peak: dict[str, float] = {}
+        while process.poll() is None:
+            with suppress(OSError, ValueError):
+                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                status = dict(line.split(":", 1) for line in lines)
+                for key, name in (("RssAnon", "peak GiB"), ("VmRSS", "peak GiB with files")):
+                    peak[name] = max(peak.get(name, 0.0), int(status.get(key, "0 kB").split()[0]) / 2**20)
+            time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return {"seconds": time.perf_counter() - start, **peak}
+
+
+def ten_million(rows: Rows, sizes: list[int], ways: list[str], folder: Path | None) -> None:
+    """Time and memory of each size, and how time grows."""
+    for way in ways:
+        times = []
+        for n in sizes:
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                measured = watch(write_tiled(Path(temporary), n, way), Path(temporary))
+            times.append(measured["seconds"])
+            for what, value in measured.items():
+                rows.add("ten-million", n, f"{way}: {what}", 0, value, "s" if what == "seconds" else "GiB")
+            print(f"{way} {n:,} rows  " + "  ".join(f"{k} {v:.4g}" for k, v in measured.items()), flush=True)
+        if len(sizes) > 1:
+            slope = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+            rows.add("ten-million", 0, f"{way}: log-log slope", 0, slope, "")
+            print(f"{way} log-log slope from {min(sizes):,} to {max(sizes):,} rows: {slope:.2f}", flush=True)
 
 
 def chart(rows: Rows, path: Path) -> None:
@@ -165,8 +298,11 @@ def chart(rows: Rows, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=(*PARTS, "ten-million"), default=list(PARTS))
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--sizes", nargs="+", type=int, default=list(MILLIONS), help="rows of the part ten-million")
+    parser.add_argument("--ways", nargs="+", choices=("parquet", "npy"), default=["parquet"])
+    parser.add_argument("--folder", type=Path, help="where the part ten-million writes its files")
     parser.add_argument("--tiny", action="store_true", help="a few hundred rows of everything")
     parser.add_argument("--chart", type=Path, help="draw seconds against rows here (needs matplotlib)")
     parser.add_argument("--kept", action="store_true", help="measure nothing: draw the chart of the kept rows")
@@ -209,6 +345,10 @@ def main() -> None:
             compare("mnist", ours["transform"], theirs["transform"], "transform against umap-learn")
     if "covertype" in options.parts:
         covertype = run("covertype", "ldsu", "covtype", 523_000, 58_000)
+    if "texts" in options.parts:
+        for n in TEXTS:
+            for what in ("ldsu cosine", "logistic"):
+                run("texts", what, "texts", n, 5000)
     if "growth" in options.parts:
         sizes = [100, 200, 300] if options.tiny else GROWTH
         measured = {523_000: covertype["fit"]} if covertype else {}
@@ -217,6 +357,10 @@ def main() -> None:
         if not options.tiny:  # a trial's times say nothing of growth
             rows.add("growth", 0, "log-log slope of fit", 0, slope, "")
         print(f"growth     log-log slope of fit from {sizes[0]:,} to {sizes[-1]:,} rows: {slope:.2f}")
+    if "ten-million" in options.parts:
+        ten_million(rows, [300, 400] if options.tiny else options.sizes, options.ways, options.folder)
+    if options.parts == ["ten-million"]:  # the rows of the others are kept
+        rows.benchmark = "ten_million"
     if not options.kept:
         print(rows.write(options.out))
     if options.chart:

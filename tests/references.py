@@ -66,19 +66,22 @@ def chi2_distance(x, y):
 def kernel_matrix(name, X, Y, gamma=None, degree=3, coef0=1.0):
     """K_ij = k(x_i, y_j), one entry at a time.
 
-    rbf: exp(-gamma |x - y|^2); chi2: exp(-gamma sum_j (x_j - y_j)^2 / (x_j + y_j)); linear: x.y;
+    rbf: exp(-gamma |x - y|^2); laplacian: exp(-gamma sum_j |x_j - y_j|); linear: x.y;
+    chi2: exp(-gamma sum_j (x_j - y_j)^2 / (x_j + y_j));
     poly: (gamma x.y + coef0)^degree; cosine: x.y / (|x| |y|), 0 where either vector is zero.
-    ``gamma`` is required by rbf, chi2 and poly (see `median_gamma`), ignored by the others.
+    ``gamma`` is required by rbf, laplacian, chi2 and poly (see `median_gamma`), ignored by the others.
     """
     X = np.asarray(X, dtype=np.float64)
     Y = np.asarray(Y, dtype=np.float64)
-    if name in ("rbf", "chi2", "poly") and gamma is None:
+    if name in ("rbf", "laplacian", "chi2", "poly") and gamma is None:
         raise ValueError(f"the {name} kernel needs gamma")
     K = np.zeros((X.shape[0], Y.shape[0]))
     for i, x in enumerate(X):
         for j, y in enumerate(Y):
             if name == "rbf":
                 K[i, j] = np.exp(-gamma * np.sum((x - y) ** 2))
+            elif name == "laplacian":
+                K[i, j] = np.exp(-gamma * np.sum(np.abs(x - y)))
             elif name == "chi2":
                 K[i, j] = np.exp(-gamma * chi2_distance(x, y))
             elif name == "linear":
@@ -96,7 +99,8 @@ def kernel_matrix(name, X, Y, gamma=None, degree=3, coef0=1.0):
 def median_gamma(name, X, scale=1.0):
     """gamma = scale / (2 median_{i<j} d(x_i, x_j)).
 
-    d is the squared Euclidean distance for rbf and poly, sum_j (x_j - y_j)^2 / (x_j + y_j) for chi2.
+    d is the squared Euclidean distance for rbf and poly, sum_j |x_j - y_j| for laplacian,
+    sum_j (x_j - y_j)^2 / (x_j + y_j) for chi2.
     Pairs at distance zero (duplicates) count like any other pair.
     """
     X = np.asarray(X, dtype=np.float64)
@@ -105,6 +109,8 @@ def median_gamma(name, X, scale=1.0):
         for j in range(i + 1, X.shape[0]):
             if name in ("rbf", "poly"):
                 distances.append(np.sum((X[i] - X[j]) ** 2))
+            elif name == "laplacian":
+                distances.append(np.sum(np.abs(X[i] - X[j])))
             elif name == "chi2":
                 distances.append(chi2_distance(X[i], X[j]))
             else:

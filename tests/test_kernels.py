@@ -10,7 +10,7 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.random((9, 4)), RNG.random((7, 4))
 
 
-@pytest.mark.parametrize("name", ["rbf", "chi2", "linear", "poly", "cosine"])
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "chi2", "linear", "poly", "cosine"])
 def test_kernel_is_its_formula(name):
     kernel = Kernel(name, gamma=0.7, degree=2, coef0=0.5)
     expected = ref.kernel_matrix(name, X, Y, gamma=0.7, degree=2, coef0=0.5)
@@ -24,7 +24,7 @@ def test_callable_kernel_gets_rows_and_parameters():
     np.testing.assert_allclose(K, (X @ Y.T) ** 2)
 
 
-@pytest.mark.parametrize("name", ["rbf", "chi2", "poly"])
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "chi2", "poly"])
 def test_median_rule_is_its_formula(name):
     np.testing.assert_allclose(median_gamma(X, name, 3.0), ref.median_gamma(name, X, 3.0))
 

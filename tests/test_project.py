@@ -48,6 +48,7 @@ def test_demo_ends_with_a_table_and_a_report(tmp_path):
         ("cliques", ["--n", 200]),
         ("choices", ["--sets", "digits-unequal", "--labels", 1, "--splits", 1, "--settings", "default", "raw scores"]),
         ("scores", ["--sets", "digits-unequal", "--labels", 1, "--splits", 1]),
+        ("refit", ["--rows", 240, "--labels", 20, "--repeats", 1]),
         ("sharing", ["--rows", 120, "--sample", 2, "--methods", "KDA", "KPCA"]),
         ("svm", ["--repeats", 2]),
         ("gpu", ["--device", "torch", "--repeats", 1, *TINY_GPU]),

@@ -53,7 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import public names on first access: `ldsu --help` does not wait for scikit-learn."""
     if name in __all__:
-        for submodule in ("labels", "methods", "classifier", "model_selection", "solvers", "io"):
+        for submodule in ("labels", "methods", "classifier", "solvers", "io", "model_selection"):  # the slowest last
             module = import_module(f"ldsu.{submodule}")
             if hasattr(module, name):
                 return globals().setdefault(name, getattr(module, name))

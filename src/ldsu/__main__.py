@@ -19,6 +19,7 @@ def main() -> None:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _retry_interrupt
+        sys.meta_path.insert(0, _WithoutPandas())
         try:
             from ldsu.cli import cli
         except ModuleNotFoundError as error:
@@ -44,6 +45,14 @@ def main() -> None:
         # A signal during interpreter shutdown would only add a traceback.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
+
+
+class _WithoutPandas:
+    """Hide pandas, which no command uses: where it is installed, scikit-learn and pyarrow import it, for 0.3 s."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
 
 def _interrupt(number: int, _: object) -> None:

@@ -90,7 +90,11 @@ def clique_grams(X: Any, cliques: Any, arrays: Arrays = CPU) -> Any:
 
 def clique_grams_kernel(K: Any, cliques: Any) -> Any:
     """Like `clique_grams`, in the kernel's feature space: ``G_i = H K_[clique i] H``."""
-    grams = K[cliques[:, :, None], cliques[:, None, :]]
+    return double_centered(K[cliques[:, :, None], cliques[:, None, :]])
+
+
+def double_centered(grams: Any) -> Any:
+    """``H G_i H`` for matrices (n, k, k), in place."""
     grams -= grams.mean(axis=1)[:, None]
     grams -= grams.mean(axis=2)[:, :, None]
     return grams
@@ -116,9 +120,9 @@ def clique_weights(grams: Any, theta: float, xp: Any = np) -> Any:
     return weights
 
 
-def assemble_cliques(weights: np.ndarray, cliques: np.ndarray) -> scipy.sparse.csr_array:
-    """``sum_i S_i L_i S_i^T`` from the cliques' Laplacians (n, k, k) and members (n, k): sparse (n, n)."""
-    n, k = cliques.shape
+def assemble_cliques(weights: np.ndarray, cliques: np.ndarray, n: int | None = None) -> scipy.sparse.csr_array:
+    """``sum_i S_i L_i S_i^T`` from the Laplacians (q, k, k) and members (q, k) of cliques: sparse (n, n), or (q, q)."""
+    n, k = n or cliques.shape[0], cliques.shape[1]
     rows = np.repeat(cliques, k, axis=1).ravel()
     columns = np.tile(cliques, (1, k)).ravel()
     return scipy.sparse.coo_array((weights.ravel(), (rows, columns)), shape=(n, n)).tocsr()

@@ -99,11 +99,14 @@ def class_counts(codes: np.ndarray) -> np.ndarray:
 
 
 def sample_labelled_balanced(codes: np.ndarray, max_samples: int, rng: np.random.Generator) -> np.ndarray:
-    """Labelled rows, ascending; a random class-balanced subset if there are more than `max_samples`."""
+    """Labelled rows, ascending; a random class-balanced subset if there are more than `max_samples`.
+
+    Few rows of the subset change with a label, since each row has its place in the random order, labelled or not.
+    """
     labelled = np.flatnonzero(codes >= 0)
     if labelled.size <= max_samples:
         return labelled
-    labelled = rng.permutation(labelled)
+    labelled = labelled[np.argsort(rng.random(codes.size)[labelled])]
     by_class = np.argsort(codes[labelled], kind="stable")
     starts = np.searchsorted(codes[labelled[by_class]], codes[labelled])
     turn = np.empty(labelled.size, dtype=np.int64)

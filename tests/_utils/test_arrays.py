@@ -16,7 +16,7 @@ from ldsu.solvers import FILTERS
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-NAMES = ("rbf", "linear", "poly", "cosine", "chi2", "precomputed", "callable")
+NAMES = ("rbf", "laplacian", "linear", "poly", "cosine", "chi2", "precomputed", "callable")
 
 
 def inverse_distance(x, y):

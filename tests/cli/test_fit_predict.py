@@ -488,6 +488,36 @@ def test_a_table_too_large_for_memory_is_refused_before_the_fit(here, monkeypatc
     assert not Path("m.ldsu").exists()
 
 
+def test_a_table_larger_than_memory_is_fitted_with_files_and_said_before(monkeypatch, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 3, 3200)
+    columns = {f"x{j}": (3 * (kind == j) + rng.standard_normal(3200)).astype(np.float32) for j in range(3)}
+    label = pa.array([COLOURS[k] if i < 30 else None for i, k in enumerate(kind.tolist())])
+    pq.write_table(pa.table({**columns, "colour": label}), tmp_path / "large.parquet")
+    monkeypatch.chdir(tmp_path)
+    for name in ("tables.formats.limits", "tables.encoder", "methods.ldsu"):
+        monkeypatch.setattr(f"ldsu.{name}.available_memory", lambda: 2**20)
+    monkeypatch.setattr("ldsu.cli.reporter.LONG_STAGE", 0.0)
+    planned = call("fit", "large.parquet", "--label", "colour", "--dry-run")
+    assert "of temporary files in" in planned.output
+    done = call("fit", "large.parquet", "--label", "colour", "-o", "m.ldsu")
+    assert done.exit_code == 0, done.output
+    assert "\nsolve " in done.output  # progress
+    predicted = call("predict", "m.ldsu", "large.parquet", "-o", "l.csv")
+    assert predicted.exit_code == 0, predicted.output
+    with Path("l.csv").open() as file:
+        labels = [row["label"] for row in csv.DictReader(file)]
+    assert np.mean(np.array(labels) == np.array(COLOURS)[kind]) > 0.85
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=1000))
+    short = call("fit", "large.parquet", "--label", "colour", "-o", "n.ldsu")
+    assert short.exit_code == 1
+    assert "of temporary files, but 0.0 GiB is free" in short.output
+    assert not Path("n.ldsu").exists()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_for_the_shell(shell):
     assert "_LDSU_COMPLETE" in call("completion", shell).output

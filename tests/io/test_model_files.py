@@ -97,7 +97,7 @@ def test_every_method_of_sparse_samples_comes_back_exactly(name, again):
             assert type(loaded.feature_map_.points) is type(model.feature_map_.points)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "chi2", "linear", "poly", "cosine", "precomputed"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "chi2", "linear", "poly", "cosine", "precomputed"])
 @pytest.mark.parametrize("name", ["LDSU", "KPCA"])
 def test_every_kernel_comes_back_exactly(name, kernel, again, blobs):
     X, y = np.abs(blobs[0]), blobs[1]
@@ -224,6 +224,17 @@ def test_sparse_solver_comes_back_exactly(n, parameters, in_cells, again, monkey
     np.testing.assert_array_equal(loaded.transform(X[:300] + 0.1), model.transform(X[:300] + 0.1))
     # The points are kept once, though the search refers to them too.
     assert loaded.feature_map_.index.X is loaded.feature_map_.points
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "chi2", "laplacian", "poly"])
+def test_sparse_solver_of_sparse_samples_comes_back_exactly(kernel, again, monkeypatch):
+    monkeypatch.setattr("ldsu.neighbors._index.EXACT_ROWS", 100)
+    X = scipy.sparse.random_array((200, 40), density=0.3, format="csr", random_state=np.random.default_rng(0))
+    y = np.where(np.arange(200) < 12, np.arange(200) % 3, -1)
+    settings = {"n_landmarks": 20, "min_anchors": 12, "strength": 10.0}
+    model = LDSU(solver="sparse", kernel=kernel, **settings).fit(X, y)
+    assert scipy.sparse.issparse(model.feature_map_.points)
+    assert_same(again(model), model, X)
 
 
 def test_probe_of_the_sparse_solver_avoids_neighbors_that_rounding_chooses(tmp_path):

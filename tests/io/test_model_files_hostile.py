@@ -485,7 +485,7 @@ def test_probe_of_more_rows_than_are_saved_is_refused(sound, file):
     assert_refused(file, "its probe has 4 rows, where 3 is the limit", readers=[load_model])
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "chi2", "linear", "poly", "cosine"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "chi2", "linear", "poly", "cosine"])
 def test_columns_that_hold_nothing_take_no_memory(kernel, file):
     X = scipy.sparse.random_array((30, 9), density=0.4, format="csr", random_state=np.random.default_rng(0))
     features = KPCA(2, kernel=kernel).fit(X)
@@ -567,7 +567,7 @@ def table_model():
         matrix_columns=4,
         image_shape=(2, 2),
         kernel="rbf",
-        numbers=Numbers.learn(N, "each", np.zeros(5, dtype=bool), flag=True),
+        numbers=Numbers.learn([N], "each", np.zeros(5, dtype=bool), flag=True),
         counts=None,
         words=(Words.learn(np.array(["sun and rain", "rain and snow", "snow and sun"] * 10, dtype=object)),),
     )

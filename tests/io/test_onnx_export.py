@@ -20,7 +20,7 @@ from ldsu.io.onnx_export import Graph, export_onnx, graph_outputs, to_onnx
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-KERNELS = ["rbf", "linear", "poly", "cosine", "chi2"]
+KERNELS = ["rbf", "laplacian", "linear", "poly", "cosine", "chi2"]
 
 
 def session(model):

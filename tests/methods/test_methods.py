@@ -147,7 +147,7 @@ def test_klpp_without_ridge_is_laplacian_eigenmaps():
 
 
 @pytest.mark.parametrize("filter", ["truncate", "tikhonov", "heat"])
-@pytest.mark.parametrize("kernel", ["rbf", "chi2", "linear", "poly", "cosine"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "chi2", "linear", "poly", "cosine"])
 @pytest.mark.parametrize("scaling", ["relative", "absolute"])
 def test_ldsu_is_its_formula(digits, kernel, filter, scaling):
     X, y = digits

@@ -7,16 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeClassifier
 
-from conftest import few_labels
+from conftest import few_labels, peak_memory
 from ldsu import LDSU, LDSUClassifier, mean_average_precision
 from ldsu._utils.arrays import CPU
 from ldsu.datasets import load
+from ldsu.kernels import Kernel
 from ldsu.methods.ldsu import SPARSE_ROWS
-from ldsu.neighbors import input_neighbors, neighbor_index
+from ldsu.neighbors import input_neighbors, kernel_neighbors, neighbor_index
+from ldsu.sample_kernels import SAMPLE_KERNELS, SampleKernel
 from ldsu.solvers import Landmarks, conjugate_gradients
 from ldsu.solvers._sparse import (
     MAX_LABELLED,
@@ -32,6 +35,16 @@ EXACT = {"solver": "exact", "gamma": 0.3}
 def limit(n, **parameters):
     """The sparse solver where nothing is left out: every sample is conditioned on all that come before it."""
     return LDSU(solver="sparse", gamma=0.3, n_conditioning=n - 1, nugget=1e-12, tol=1e-12, **parameters)
+
+
+def kernel_samples(kernel, kind, n=80):
+    """Samples without equal distances, with many zeros, and new samples; "low rank" has fewer columns than rows."""
+    rng = np.random.default_rng(3)
+    X = rng.poisson(1.0, (n + 20, 6 if kind == "low rank" else 150))
+    X = X * rng.random(X.shape)
+    X, y = X / X.std(), rng.integers(0, 3, n)
+    X = scipy.sparse.csr_array(X) if kind == "sparse" else X
+    return X[:n], few_labels(y, 4), X[n:]
 
 
 def samples(n=80, seed=0):
@@ -75,6 +88,95 @@ def test_conditioned_on_everything_it_is_the_exact_solver_whatever_the_landmarks
     np.testing.assert_allclose(gram(sparse, X, Q), gram(exact, X, Q), atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("scaling", ["relative", "absolute"])
+@pytest.mark.parametrize("kernel", SAMPLE_KERNELS)
+def test_every_kernel_conditioned_on_everything_is_the_exact_solver(kernel, scaling, kind):
+    X, few, Q = kernel_samples(kernel, kind)
+    common = {"kernel": kernel, "scaling": scaling, "min_anchors": 12, "strength": 10.0}
+    sparse = LDSU(solver="sparse", n_conditioning=79, nugget=1e-12, tol=1e-12, landmark_noise=0.1, **common)
+    sparse.fit(X, few)
+    exact = LDSU(solver="exact", **common).fit(X, few)
+    scale = np.abs(gram(exact, X, X)).max()
+    np.testing.assert_allclose(gram(sparse, X, Q), gram(exact, X, Q), atol=1e-8 * scale)
+    np.testing.assert_allclose(sparse.eigenvalues_, exact.eigenvalues_, atol=1e-8 * exact.eigenvalues_[0])
+    assert sparse.theta_ == pytest.approx(exact.theta_)
+    np.testing.assert_allclose(sparse.fit_transform(X, few), sparse.transform(X), atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "cosine", "poly"])
+def test_a_kernel_of_low_rank_is_that_of_the_exact_solver_up_to_the_nugget(kernel):
+    X, few, Q = kernel_samples(kernel, "low rank")
+    common = {"kernel": kernel, "min_anchors": 12, "degree": 2, "strength": 10.0}
+    exact = LDSU(solver="exact", **common).fit(X, few)
+    scale, errors = np.abs(gram(exact, X, X)).max(), []
+    for nugget in (1e-4, 1e-6, 1e-8):
+        sparse = LDSU(solver="sparse", n_conditioning=79, nugget=nugget, tol=1e-9, max_iter=3000, **common).fit(X, few)
+        errors.append(np.abs(gram(sparse, X, Q) - gram(exact, X, Q)).max() / scale)
+    assert errors[2] < errors[1] < errors[0] < 0.1
+    assert errors[2] < 1e-4
+    X[5] = 0  # k(x, x) = 0 with linear and cosine
+    assert np.isfinite(LDSU(solver="sparse", **common).fit(X, few).transform(Q)).all()
+
+
+@pytest.mark.parametrize("kernel", SAMPLE_KERNELS)
+def test_truncated_features_of_every_kernel_filter_with_its_eigenvalues(kernel):
+    """``M v = mu K^-1 v`` with ``v^T K^-1 v = 1``: ``v^T M v = mu``, in the units of the kernel itself."""
+    X, few, _ = kernel_samples(kernel, "dense")
+    common = {"kernel": kernel, "filter": "truncate", "n_components": 10, "store_graphs": True}
+    model = LDSU(solver="sparse", n_conditioning=79, nugget=1e-12, tol=1e-8, **common).fit(X, few)
+    exact = LDSU(solver="exact", **common).fit(X, few)
+    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=1e-4, atol=1e-9)
+    V = model.transform(X)
+    M = (model.class_laplacian_ + model.clique_laplacian_).toarray()
+    np.testing.assert_allclose(np.diag(V.T @ M @ V), model.eigenvalues_, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", SAMPLE_KERNELS)
+def test_sparse_and_dense_samples_give_the_same_features(kernel):
+    X, few, Q = kernel_samples(kernel, "dense", 200)
+    dense, sparse = (
+        LDSU(solver="sparse", kernel=kernel, strength=10.0, nugget=1e-3, tol=1e-7).fit(form(X), few)
+        for form in (np.asarray, scipy.sparse.csr_matrix)
+    )
+    assert sparse.gamma_ == pytest.approx(dense.gamma_)
+    scale = np.abs(gram(dense, X, X)).max()
+    np.testing.assert_allclose(gram(sparse, X, Q), gram(dense, X, Q), atol=1e-5 * scale)  # dense rows, too
+    together = sparse.transform(scipy.sparse.csr_matrix(Q))
+    alone = np.vstack([sparse.transform(scipy.sparse.csr_array(q[None])) for q in Q[:3]])
+    np.testing.assert_allclose(alone, together[:3], atol=1e-6 * np.abs(together).max())
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("kernel", ["laplacian", "chi2", "cosine", "poly"])
+def test_neighbors_are_those_in_the_kernels_own_distance(kernel, kind, monkeypatch):
+    X, few, _ = kernel_samples(kernel, kind, 300)
+    model = LDSU(solver="sparse", kernel=kernel, strength=10.0, tol=1e-6, store_graphs=True).fit(X, few)
+    K = Kernel(kernel, model.gamma_)(X)
+    nearest = kernel_neighbors(K, 5)[1]
+    np.testing.assert_array_equal(model.neighbors_[:, :5], nearest)
+    monkeypatch.setattr("ldsu.neighbors._index.EXACT_ROWS", 100)  # from cells, all of which are searched
+    from_cells = model.fit(X, few).neighbors_[:, :5]
+    assert np.mean([np.isin(a, b).mean() for a, b in zip(nearest, from_cells, strict=True)]) > 0.95
+
+
+def test_wide_sparse_samples_are_never_dense():
+    """Of a million columns: their dense form would take 24 GiB."""
+    rng = np.random.default_rng(0)
+    n, d = SPARSE_ROWS + 200, 10**6
+    y = rng.integers(0, 4, n)
+    words = rng.choice(d, (4, 200), replace=False)[y[:, None], rng.integers(0, 200, (n, 20))]
+    X = scipy.sparse.csr_array((np.ones(words.size), words.ravel(), np.arange(0, words.size + 1, 20)), shape=(n, d))
+    few = few_labels(y, 3)
+    with peak_memory() as peak:
+        model = LDSU(kernel="cosine", strength=100.0, min_anchors=12, n_landmarks=20, n_conditioning=5).fit(X, few)
+        assert model.solver_ == "sparse"
+        new = model.transform(X[:200])
+    assert peak() < 2**29
+    decision = RidgeClassifier(alpha=1e-6).fit(model.transform(X[few >= 0]), few[few >= 0])
+    assert decision.score(new, y[:200]) > 0.9
+
+
 @pytest.mark.parametrize("parameter", [{"lam": 30.0}, {"strength": 0.0}, {"strength": 1e4}, {"scaling": "absolute"}])
 def test_the_limit_holds_for_other_settings(parameter):
     X, y, Q = samples()
@@ -103,9 +205,10 @@ def test_the_factor_is_the_conditional_of_each_sample_given_its_set():
     rank = np.random.default_rng(1).permutation(30)
     neighbors = input_neighbors(X, 10)[1]
     sets = conditioning_sets(neighbors, rank, s, CPU)
-    P = Landmarks(X[:4], landmark_transform(X[:4], gamma, 0.1, CPU), gamma).features(X, CPU)[0]
+    kernel = SampleKernel("rbf", gamma)
+    P = Landmarks(X[:4], landmark_transform(X[:4], kernel, 0.1, CPU), kernel).features(X, CPU)[0]
     R = np.exp(-gamma * ((X[:, None] - X) ** 2).sum(axis=2)) - P @ P.T
-    rows, columns, values = residual_factor(X, P, sets, gamma, nugget, CPU)
+    rows, columns, values = residual_factor(X, P, sets, kernel, nugget, CPU)
     G = np.zeros((30, 30))
     G[rows, columns] = values
     for i in range(30):
@@ -120,9 +223,9 @@ def test_the_factor_is_the_conditional_of_each_sample_given_its_set():
 
 def test_landmark_features_leave_a_positive_semi_definite_residual():
     X, _, _ = samples()
-    K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2))
+    K, kernel = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2)), SampleKernel("rbf", 0.3)
     for noise in (1e-8, 0.1, 10.0):
-        P, nearest = Landmarks(X[:15], landmark_transform(X[:15], 0.3, noise, CPU), 0.3).features(X, CPU)
+        P, nearest = Landmarks(X[:15], landmark_transform(X[:15], kernel, noise, CPU), kernel).features(X, CPU)
         Nystroem = K[:, :15] @ np.linalg.inv(K[:15, :15] + noise * np.eye(15)) @ K[:15]
         np.testing.assert_allclose(P @ P.T, Nystroem, atol=1e-6)
         assert np.linalg.eigvalsh(K - P @ P.T).min() > -1e-8
@@ -132,17 +235,22 @@ def test_landmark_features_leave_a_positive_semi_definite_residual():
 def test_landmarks_are_the_labelled_samples_and_others():
     codes = np.full(500, -1)
     codes[[3, 100, 400]] = [0, 1, 0]
-    landmarks, m = choose_landmarks(codes, 20, np.random.default_rng(0))
+    landmarks, m, drawn = choose_landmarks(codes, 20, np.random.default_rng(0))
     assert m == 3
     assert landmarks[:3].tolist() == [3, 100, 400]
-    assert np.unique(landmarks).size == 23
+    assert drawn.size == 20
+    assert np.unique(landmarks).size == landmarks.size == np.union1d([3, 100, 400], landmarks[drawn]).size
+    other = np.full(500, -1)
+    other[landmarks[drawn[0]]] = 0
+    relabelled, _, redrawn = choose_landmarks(other, 20, np.random.default_rng(0))
+    np.testing.assert_array_equal(relabelled[redrawn], landmarks[drawn])  # whatever the labels
 
 
 def test_many_labelled_samples_give_landmarks_class_by_class():
     codes = np.repeat([0, 1], [5000, 200])
-    landmarks, m = choose_landmarks(codes, 0, np.random.default_rng(0))
-    assert m == landmarks.size == MAX_LABELLED
-    assert np.bincount(codes[landmarks]).tolist() == [800, 200]
+    landmarks, m, _ = choose_landmarks(codes, 0, np.random.default_rng(0))
+    assert m == MAX_LABELLED
+    assert np.bincount(codes[landmarks[:m]]).tolist() == [800, 200]
 
 
 @pytest.mark.parametrize("made", [False, True])
@@ -315,22 +423,25 @@ def test_training_rows_get_their_training_features(digits):
     X, y = digits
     model = LDSU(solver="sparse", nugget=1e-8, tol=1e-8).fit(X, y)
     of = model.feature_map_
-    training = of.P @ of.global_coefficients + of.local
+    n_labelled = of.transform.shape[1] - of.P.shape[1]
+    landmarks = Landmarks(of.landmarks, of.transform, of.sample_kernel, n_labelled)
+    training = landmarks.features(of.points, CPU)[0] @ of.global_coefficients + of.local
     np.testing.assert_allclose(model.transform(X), training, atol=1e-5 * np.abs(training).max())
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"kernel": "chi2"}, "kernel='rbf', not 'chi2'"),
+        ({"kernel": np.dot}, "supports the kernels rbf, .*, not a function"),
+        ({"kernel": "precomputed"}, "not 'precomputed'"),
         ({"filter": "heat"}, "not 'heat'"),
-        ({"cliques": "kernel"}, "only supports cliques in the input space"),
+        ({"kernel": "chi2", "cliques": "input"}, "with kernel='chi2' it only supports cliques='kernel'"),
     ],
 )
 def test_what_it_cannot_do_is_refused_by_name(parameters, message, digits):
     X, y = digits
     with pytest.raises(ValueError, match=message):
-        LDSU(solver="sparse", **parameters).fit(np.abs(X), y)
+        LDSU(solver="sparse", **parameters).fit(X @ X.T if parameters.get("kernel") == "precomputed" else np.abs(X), y)
 
 
 def test_auto_takes_the_sparse_solver_only_where_it_serves_and_is_faster():
@@ -338,7 +449,8 @@ def test_auto_takes_the_sparse_solver_only_where_it_serves_and_is_faster():
     many, few = rng.standard_normal((SPARSE_ROWS + 1, 3)), rng.standard_normal((100, 3))
     assert LDSU().fit(many).solver_ == "sparse"
     assert LDSU().fit(few).solver_ == "exact"
-    model = LDSU(kernel="cosine")
+    assert LDSU(kernel="cosine").fit(scipy.sparse.csr_array(many)).solver_ == "sparse"
+    model = LDSU(kernel=np.dot)
     assert model._choose_solver(many, model._settings(len(many))) == "exact"
     model = LDSU(50, filter="truncate")
     assert model._choose_solver(many, model._settings(len(many))) == "exact"

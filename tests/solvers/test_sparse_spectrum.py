@@ -41,7 +41,7 @@ def slow_precision(X, codes, gamma, n_landmarks, s, seed=0):
     """K^-1 of the sparse solver, entry by entry: landmarks, and each point given its s nearest earlier ones."""
     n = X.shape[0]
     rng = np.random.default_rng(seed)
-    landmarks, _ = choose_landmarks(codes, n_landmarks, rng)
+    landmarks, _, _ = choose_landmarks(codes, n_landmarks, rng)
     rank = random_ranks(np.arange(n), seed)
     D2 = np.array([[np.sum((a - b) ** 2) for b in X] for a in X])
     K = np.exp(-gamma * D2)

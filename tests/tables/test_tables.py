@@ -11,6 +11,10 @@ import scipy.sparse
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+
+from pyarrow import feather, parquet  # noqa: E402
+
+from ldsu._utils.temporary import is_mapped  # noqa: E402
 from ldsu.io import describe_model, load_model, save_model  # noqa: E402
 from ldsu.tables import columns as table_columns  # noqa: E402
 from ldsu.tables.columns import detect_columns, labels_of  # noqa: E402
@@ -299,17 +303,17 @@ def test_numbers_are_scaled_as_the_formula_says():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3)) * [1, 10, 100] + 5
     own = np.zeros(3, dtype=bool)
-    each = Numbers.learn(X, "each", own, flag=True)(X)
+    each = Numbers.learn([X], "each", own, flag=True)(X)
     np.testing.assert_allclose(each, (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
-    common = Numbers.learn(X, "common", own, flag=True)(X)
+    common = Numbers.learn([X], "common", own, flag=True)(X)
     np.testing.assert_allclose(common, (X - X.mean(axis=0)) / np.sqrt((X.std(axis=0) ** 2).mean()), rtol=1e-12)
-    np.testing.assert_array_equal(Numbers.learn(X, "none", own, flag=True)(X), X)
+    np.testing.assert_array_equal(Numbers.learn([X], "none", own, flag=True)(X), X)
 
 
 def test_missing_numbers_are_the_median_and_are_flagged_where_many():
     X = np.array([[1.0, 1], [2, np.nan], [9, np.nan], [np.nan, 4], [3, 5], [4, 6], [5, 6]])
     own = np.zeros(2, dtype=bool)
-    learned = Numbers.learn(X, "none", own, flag=True)
+    learned = Numbers.learn([X], "none", own, flag=True)
     np.testing.assert_array_equal(learned.fill, [3.5, 5])
     np.testing.assert_array_equal(learned(X)[:, 2], [0, 1, 1, 0, 0, 0, 0])  # the second misses 2 of 7
     assert learned(X).shape == (7, 3)
@@ -517,6 +521,86 @@ def test_a_matrix_that_does_not_fit_into_memory_is_refused_before_it_is_built(tm
         prepare(table, "y")
 
 
+def large_table(folder, kind, n=900):
+    """Numbers with missing values, a category, and a few labels, as a file of a kind; what else `read_table` needs."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 4)) * [1, 10, 100, 1]
+    X[::7, 1] = np.nan
+    label = np.array(["a" if x > 0 else "b" for x in X[:, 0]], dtype=object)
+    label[30:] = None
+    path = folder / f"large.{kind}"
+    if kind == "npy":
+        np.save(path, X)
+        np.save(folder / "labels.npy", np.array([name or "" for name in label]))
+        return path, {"labels": folder / "labels.npy"}
+    table = pa.table(
+        {
+            **{f"x{j}": pa.array(X[:, j], from_pandas=True) for j in range(4)},
+            "town": pa.array([None if i % 11 == 0 else ("Bonn", "Kiel")[i % 2] for i in range(n)]).dictionary_encode(),
+            "number": np.arange(n),
+            "list": pa.array([[1]] * n),
+            "label": pa.array(label, pa.string()),
+        }
+    )
+    if kind == "parquet":
+        parquet.write_table(table.drop_columns("list"), path, row_group_size=250)
+    else:
+        feather.write_feather(table, path, chunksize=250)
+    return path, {}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather", "npy"])
+def test_a_large_file_is_read_in_parts_with_the_same_result(kind, tmp_path, monkeypatch):
+    path, options = large_table(tmp_path, kind)
+    label = None if kind == "npy" else "label"
+    whole = read_table(path, **options)
+    expected = prepare(whole, label)
+    monkeypatch.setattr("ldsu.tables.formats.limits.available_memory", lambda: 2**10)
+    monkeypatch.setattr("ldsu.tables.encoder.available_memory", lambda: 2**10)
+    monkeypatch.setattr("ldsu._utils.temporary.MIN_FILE_BYTES", 1)
+    for module in ("formats.arrow", "table"):
+        monkeypatch.setattr(f"ldsu.tables.{module}.BLOCK_ROWS", 100)
+    table = read_table(path, **options)
+    assert table.is_large
+    assert not whole.is_large
+    assert sum(part.n_rows for part in table.row_blocks()) == 900
+    assert [part.place(1) for part in table.row_blocks()][1] == whole.place(101)
+    task = prepare(table, label)
+    assert is_mapped(task.X)
+    assert task.X.dtype == np.float32
+    np.testing.assert_allclose(task.X, expected.X, atol=1e-5)
+    assert task.labels.tolist() == expected.labels.tolist()
+    assert task.encoder.decisions() == expected.encoder.decisions()
+    assert (task.notes, task.encoder.notes, task.table.notes) == (
+        expected.notes,
+        expected.encoder.notes,
+        expected.table.notes,
+    )
+    assert task.encoder.missing_values(table) == expected.encoder.missing_values(whole)
+    model, _ = fit_task(task)
+    assert model.predict(table).label.tolist() == fit_task(expected)[0].predict(whole).label.tolist()
+
+
+def test_a_large_file_with_nested_columns_or_too_large_counts_is_still_read(tmp_path, monkeypatch):
+    path = tmp_path / "nested.parquet"
+    parquet.write_table(pa.table({"x": [1.0, 2.0], "deep": [{"a": 1}, {"a": 2}]}), path)
+    monkeypatch.setattr("ldsu.tables.formats.limits.available_memory", lambda: 2**5)
+    table = read_table(path)
+    assert not table.is_large
+    assert table.column_names == ["x"]
+
+
+def test_many_sparse_integers_in_a_large_file_are_counts(tmp_path, monkeypatch):
+    counts = (np.random.default_rng(0).random((300, 250)) < 0.02).astype(np.int16)
+    np.save(tmp_path / "x.npy", counts)
+    np.save(tmp_path / "y.npy", np.array(["a", "b"] * 5 + [""] * 290))
+    expected = prepare(read_table(tmp_path / "x.npy", labels=tmp_path / "y.npy"), None)
+    monkeypatch.setattr("ldsu.tables.formats.limits.available_memory", lambda: 2**10)
+    task = prepare(read_table(tmp_path / "x.npy", labels=tmp_path / "y.npy"), None)
+    assert task.encoder.scaling == expected.encoder.scaling == "counts"
+    np.testing.assert_allclose(np.abs(task.X @ task.X.T), np.abs(expected.X @ expected.X.T), atol=1e-4)
+
+
 @pytest.mark.parametrize("make", [made_tables.digits_csv, made_tables.digits_images, made_tables.tickets_csv])
 def test_five_labels_per_class_are_enough_for_tables_such_as_users_have(make, tmp_path):
     path, truth = make(tmp_path, 5, 0)
@@ -533,6 +617,22 @@ def test_memory_and_time_are_estimated_before_a_fit(tmp_path):
     assert expected.solver == "exact"
     assert 3 * 8 * 1797**2 <= expected.memory <= 10 * 8 * 1797**2
     assert 0.3 < expected.seconds < 120
+
+
+def test_the_time_of_many_rows_is_measured_on_some_of_them(tmp_path, monkeypatch):
+    path, options = large_table(tmp_path, "npy")
+    monkeypatch.setattr("ldsu.tables.estimate.MEASURED_SECONDS", 0)
+    task = prepare(read_table(path, **options), None)
+    fitted = []
+    for rows, name in ((200, "few"), (400, "many")):
+        monkeypatch.setattr("ldsu.tables.estimate.MEASURED_ROWS", rows)
+        monkeypatch.setattr(
+            "ldsu.methods.LDSU.fit_transform", lambda self, X, y: fitted.append((len(X), int(np.sum(y >= 0))))
+        )
+        expected = estimate(task, solver="sparse")
+        assert expected.seconds >= 0, name
+    assert fitted == [(200, 30), (400, 30)]
+    assert expected.model > 900 * 4
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".feather", ".npz"])

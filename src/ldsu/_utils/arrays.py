@@ -20,10 +20,10 @@ import scipy.linalg
 import scipy.sparse
 import threadpoolctl
 from joblib import Parallel, delayed
-from sklearn.utils import gen_batches
-from threadpoolctl import threadpool_limits
 
 from ldsu._utils.memory import BLOCK_BYTES, available_memory
+
+MAX_INT32 = 2**31 - 1
 
 
 class _ProcessWide:
@@ -52,7 +52,7 @@ class _ProcessWide:
 
 @contextmanager
 def _limited_blas() -> Iterator[None]:
-    limits = threadpool_limits(1, "blas")
+    limits = _thread_controller().limit(limits=1, user_api="blas")
     yield
     # From 3.8 on, threadpoolctl lets the thread alone restore that limited, which may not be the last one.
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", lambda force: None)
@@ -86,12 +86,13 @@ def one_openmp_thread(unless: bool = False) -> Iterator[None]:
         yield
         return
     # The setting is thread-local: no lock is needed.
-    with _openmp_controller().limit(limits=1, user_api="openmp"):
+    with _thread_controller().limit(limits=1, user_api="openmp"):
         yield
 
 
 @cache
-def _openmp_controller() -> threadpoolctl.ThreadpoolController:
+def _thread_controller() -> threadpoolctl.ThreadpoolController:
+    """The libraries of NumPy, SciPy and scikit-learn, which are loaded by now: to find them takes longer than a row."""
     return threadpoolctl.ThreadpoolController()
 
 
@@ -104,6 +105,12 @@ def ignoring_warnings(message: str = "") -> Iterator[None]:
     with _warning_filters():
         warnings.filterwarnings("ignore", message=message)
         yield
+
+
+def row_blocks(n: int, size: int) -> Iterator[slice]:
+    """Slices of ``range(n)`` with at most `size` rows; scikit-learn's `gen_batches` checks its arguments, slowly."""
+    size = max(1, size)
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 class Arrays:
@@ -131,15 +138,28 @@ class Arrays:
         """Array of zeros."""
         return np.zeros(shape, dtype=dtype)
 
+    def stored(self, shape: tuple[int, ...], dtype: str, order: str = "C") -> Any:
+        """Array of zeros with a row per sample; `FileArrays` has it in a file, by rows ("C") or by columns ("F")."""
+        return self.zeros(shape, dtype)
+
+    def integers(self, n: int) -> Any:
+        """0 ... n - 1, as short integers as can index n rows."""
+        return np.arange(n, dtype=np.int32 if n <= MAX_INT32 else np.int64)
+
+    def rows(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        """``function(*values)``, which treats each row by itself."""
+        return function(*values)
+
     def each(self, function: Callable[[slice], None], n: int, row_bytes: int) -> None:
         """Call `function` on slices of ``range(n)`` that fit into `block_bytes` at `row_bytes` per row."""
         if n:
-            self.map(function, gen_batches(n, max(1, min(n, self.block_bytes // max(row_bytes, 1)))))
+            self.map(function, row_blocks(n, self.block_bytes // max(row_bytes, 1)))
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part, in parallel over parts with one BLAS thread each."""
+        parts = list(parts)
         with one_blas_thread():
-            if self.n_jobs == 1:
+            if self.n_jobs == 1 or len(parts) == 1:
                 return [function(part) for part in parts]
             return list(Parallel(n_jobs=self.n_jobs, backend="threading")(delayed(function)(part) for part in parts))
 
@@ -263,6 +283,10 @@ class TorchArrays(Arrays):
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Array of zeros."""
         return self.xp.zeros(shape, dtype=getattr(self.xp, dtype), device=self.device)
+
+    def integers(self, n: int) -> Any:
+        """0 ... n - 1."""
+        return self.xp.arange(n, device=self.device)
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part, sequentially: each uses the whole device."""

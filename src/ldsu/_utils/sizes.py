@@ -1,4 +1,4 @@
-"""Sizes of results, which Dask uses to schedule tasks and to spill to disk."""
+"""What results take: the sizes that Dask uses to schedule tasks and to spill to disk, and what a pickle holds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ class HoldsArrays:
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + bytes_held(self)
+
+
+class PicklesFields:
+    """A dataclass whose pickle holds its fields, not what its properties have cached."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
 
 def bytes_held(value: Any) -> int:

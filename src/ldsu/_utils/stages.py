@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -42,6 +43,20 @@ def announce(what: str) -> None:
         watcher(what, None)
 
 
+def counter(total: int, noun: str) -> Callable[[int], None]:
+    """A function that threads call with a number of finished items, to report how many of `total` are finished."""
+    watcher, lock, done = _watcher.get(), threading.Lock(), 0
+
+    def add(finished: int) -> None:
+        nonlocal done
+        if watcher is not None:
+            with lock:
+                done += finished
+                watcher(f"{done:,} of {total:,} {noun}", None)
+
+    return add
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration.
 
@@ -69,6 +84,11 @@ class Stages:
         self.owner = owner
         self.verbose = verbose
         self.seconds: dict[str, float] = {}
+
+    def say(self, what: str) -> None:
+        """Print a line, if `verbose`."""
+        if self.verbose:
+            print(f"[{self.owner}] {what}", file=sys.stderr, flush=True)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -102,11 +122,14 @@ class StageCache:
         self._used: dict[tuple[str, Hashable], float] = {}
         self._made = 0.0
 
-    def once(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
-        """Return ``make()``, or its cached result for the same key, and record its time as used by the caller."""
+    def once(self, kind: str, key: Hashable, make: Callable[[], T], keep: int | None = None) -> T:
+        """Return ``make()``, or its cached result for the same key, and record its time as used by the caller.
+
+        `keep` is the number of results of this kind that are kept, if it differs from that of others.
+        """
         kept = self._kept.setdefault(kind, OrderedDict())
         if key not in kept:
-            while len(kept) >= self.keep:
+            while len(kept) >= (keep or self.keep):
                 kept.popitem(last=False)
             made_before, start = self._made, time.perf_counter()
             value = make()
@@ -119,6 +142,11 @@ class StageCache:
         value, seconds = kept[key]
         self._used[kind, key] = seconds
         return value
+
+    def replace(self, extend: Callable[[Mapping[str, Any]], Mapping[str, Mapping[Hashable, Any]]]) -> None:
+        """Replace all results by ``extend(results)``, by kind and key and with the seconds that they took."""
+        kept = {kind: OrderedDict(results) for kind, results in extend(self._kept).items()}
+        self._kept, self._used = kept, {}
 
     def drop(self, kind: str) -> None:
         """Forget all results of a kind."""

@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.sparse
 import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import chdtrc, log_softmax, logsumexp, softmax
+from scipy.special import chdtrc, log_softmax, softmax
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -24,17 +24,16 @@ from sklearn.base import (
     _fit_context,
     clone,
 )
-from sklearn.linear_model import RidgeClassifier
-from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, check_array, get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
-from ldsu._utils.arrays import ignoring_warnings
+from ldsu._utils.arrays import ignoring_warnings, row_blocks
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu._utils.protocols import MatrixLike
+from ldsu._utils.temporary import is_mapped
 from ldsu.classifier._shares import MIN_LABELS_FOR_SHARES, SHARES_TOLERANCE, designed, estimate_shares, resolve_shares
 from ldsu.classifier._supervised import (
     GAMMA_ROWS,
@@ -52,7 +51,7 @@ from ldsu.classifier._supervised import (
     smoothed_log,
     weight_prior,
 )
-from ldsu.kernels import check_mask, validate_data
+from ldsu.kernels import FLOATS, check_mask, is_float_matrix, mapped_floats, validate_data, validate_new
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU, embedding_likeness, local_structure, log_likelihoods, sample_rows
 from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
@@ -73,6 +72,8 @@ PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
 # A row is isolated if the norm of its features is below this fraction of the median over training rows.
 ISOLATED = 1e-3
 MAX_CERTAINTY = 0.999
+# Entries of features that are copied in double precision at a time.
+BLOCK_ENTRIES = 2**24
 # Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong, beside the
 # leave-one-out accuracy, and alone.
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
@@ -108,15 +109,17 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @atomic
     def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
         """Compute the root mean squared norm of the rows of X (n, r)."""
-        Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        entries = Z.data if scipy.sparse.issparse(Z) else Z
-        self.scale_ = float(scipy.linalg.norm(entries.ravel().astype(np.float64)) / np.sqrt(Z.shape[0])) or 1.0
+        Z = validate_data(self, X, accept_sparse="csr", dtype=FLOATS)
+        entries = Z.data[:, None] if scipy.sparse.issparse(Z) else Z
+        blocks = row_blocks(entries.shape[0], BLOCK_ENTRIES // max(1, entries.shape[1]))
+        lengths = [scipy.linalg.norm(entries[block].ravel().astype(np.float64)) for block in blocks]
+        self.scale_ = float(np.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
         return self
 
     def transform(self, X: MatrixLike) -> Any:
         """Divide X (q, r) by `scale_`."""
         check_is_fitted(self)
-        Z = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        Z = validate_new(self, X)
         return Z / Z.dtype.type(self.scale_)
 
     def __sklearn_tags__(self) -> Any:
@@ -142,6 +145,8 @@ class LabelledScoreMixin:
         -------
         score : float
         """
+        from sklearn.metrics import accuracy_score  # slow to import, and only for scores
+
         codes, classes = encode_labels(y, _num_samples(X))
         rows = np.flatnonzero(codes >= 0)
         if rows.size == 0:
@@ -303,7 +308,9 @@ class TrainingRows:
 
     def compute_scores(self, model: LDSUClassifier) -> None:
         """Compute the raw scores (n, c), which the methods below use."""
-        self.scores = model._raw_scores(self.Z)
+        n = self.Z.shape[0]  # scikit-learn may make a copy in double precision
+        step = BLOCK_ENTRIES // self.Z.shape[1] if is_mapped(self.Z) else n
+        self.scores = np.concatenate([model._raw_scores(self.Z[block]) for block in row_blocks(n, step)])
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """A function of the scores of all rows."""
@@ -358,7 +365,9 @@ def _log_odds(scores: np.ndarray) -> np.ndarray:
         odds: np.ndarray = log_p - np.log1p(-np.exp(log_p))
     others = scores.copy()
     others[rows, top] = -np.inf
-    odds[rows, top] = scores[rows, top] - logsumexp(others, axis=1)
+    second = others.max(axis=1)
+    # scipy.special.logsumexp is slower than all else here for a single row.
+    odds[rows, top] = scores[rows, top] - second - np.log(np.exp(others - second[:, None]).sum(axis=1))
     return odds
 
 
@@ -549,6 +558,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self : object
         """
         validate_data(self, X, skip_check_array=True)
+        X = mapped_floats(X)
         codes = self._encode(y, _num_samples(X))
         reused = {} if problem is None else {"problem": problem}
         self.features_ = clone(LDSU() if self.features is None else self.features)
@@ -556,11 +566,15 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             features = self.features_.fit_transform(X, y, **reused)
         else:
             features = self.features_.fit(X, y, **reused).transform(X)
-        self.scaler_ = BlockScaler()
-        Z = self.scaler_.fit_transform(_plain(features))
+        Z = _plain(features)
+        self.scaler_ = BlockScaler().fit(Z)
+        if isinstance(self.features_, LDSU) and is_mapped(Z):  # in place: nobody else has them
+            Z /= Z.dtype.type(self.scaler_.scale_)
+        else:
+            Z = self.scaler_.transform(Z)
         self._lengths = np.sort(row_lengths(Z))
         rows = TrainingRows(Z)
-        self._fit_to_features(rows, codes, X if self._may_be_supervised() else None)
+        self._fit_to_features(rows, codes, X if self._may_be_supervised() else None, problem)
         # Who passes a problem fits these samples again and again, and asks for their features in between.
         self._training_rows = None if problem is None else rows
         return self
@@ -583,7 +597,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         ldsu = isinstance(self.features_, LDSU) and isinstance(self.features_.kernel, str)
         return self.supervised and self.classifier is None and ldsu and self.features_.kernel != "precomputed"
 
-    def _fit_to_features(self, rows: TrainingRows, codes: np.ndarray, X: Any = None) -> Self:
+    def _fit_to_features(
+        self, rows: TrainingRows, codes: np.ndarray, X: Any = None, problem: Problem | None = None
+    ) -> Self:
         """Fit classifier, standardization and probabilities to scaled features; X (n, d) may be pooled with them."""
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         if self.classifier is None:
@@ -602,7 +618,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             self.supervised_: Supervised | None = None
             self.selection_: list[dict[str, Any]] | None = None
             if X is not None:
-                left_out = self._fit_supervised(self._samples(X), rows, codes, left_out)
+                left_out = self._fit_supervised(self._samples(X), rows, codes, left_out, problem)
                 mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
             if self.supervised_ is not None:
                 log_shares = self._log_shares(mean_of, codes, left_out)
@@ -661,7 +677,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return (rows[several], self._odds * _wide(scores)) if several.any() else None
 
     def _fit_supervised(
-        self, X: Any, rows: TrainingRows, codes: np.ndarray, left_out: tuple[np.ndarray, np.ndarray] | None
+        self,
+        X: Any,
+        rows: TrainingRows,
+        codes: np.ndarray,
+        left_out: tuple[np.ndarray, np.ndarray] | None,
+        problem: Problem | None,
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pool the scores with those of classifiers of the labelled rows, if evidence or prior give these weight.
 
@@ -672,8 +693,12 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Sets `supervised_` and `selection_`; returns the leave-one-out log-odds of the pool.
         """
         some = sample_rows(X)
-        structure = local_structure(some)
-        prior, deviation = weight_prior(structure, embedding_likeness(some, structure))
+
+        def kind() -> tuple[float, float]:
+            structure = local_structure(some)
+            return structure, embedding_likeness(some, structure)
+
+        prior, deviation = weight_prior(*(problem.once("sample_kind", None, kind) if problem else kind()))
         unlikely = prior[1:].max() < MIN_WEIGHT
         if unlikely and (left_out is None or codes.size > ROWS_TO_CHOOSE):  # left-out scores know a part of the graph
             return left_out
@@ -832,7 +857,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     def _samples(self, X: Any) -> Any:
         """Samples, which the features have validated, as an array or CSR matrix with 32-bit indices."""
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
+        if is_float_matrix(X):
+            return X
+        X = check_array(X, accept_sparse="csr", dtype=FLOATS, ensure_all_finite=False)
         # scikit-learn's distances and trees do not take 64-bit indices.
         if scipy.sparse.issparse(X) and X.nnz <= np.iinfo(np.int32).max:
             parts = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
@@ -857,6 +884,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         log_shares : ndarray of shape (c,)
             Class shares estimated from the labelled rows' classifier, see `_log_shares`.
         """
+        from sklearn.linear_model import RidgeClassifier  # slow to import, and only for fits
+
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         counts = class_counts(codes)
         power = self._power(counts, unlabelled.size)
@@ -958,7 +987,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return probabilities
 
     def _isolated(self, lengths: np.ndarray) -> np.ndarray:
-        return np.asarray(lengths < ISOLATED * float(np.median(self._lengths)))
+        n = self._lengths.size
+        median = (self._lengths[(n - 1) // 2] + self._lengths[n // 2]) / 2  # they are ascending
+        return np.asarray(lengths < ISOLATED * median)
 
     def _warn_isolated(self, lengths: np.ndarray, what: str) -> None:
         if count := int(self._isolated(lengths).sum()):
@@ -969,6 +1000,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             )
 
     def _raw_scores(self, Z: np.ndarray) -> np.ndarray:
+        if self.classifier is None:  # the ridge classifier's own function validates the features again
+            return np.asarray(Z @ self.classifier_.coef_.T + self.classifier_.intercept_).reshape(Z.shape[0], -1)
         scores = np.asarray(self.classifier_.decision_function(Z))
         scores = scores.reshape(Z.shape[0], -1)
         c = self.classes_.size

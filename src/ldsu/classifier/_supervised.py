@@ -7,22 +7,23 @@ from the samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.optimize
 import scipy.sparse
 from scipy.spatial.distance import cdist
 from scipy.special import log_softmax
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.metrics.pairwise import manhattan_distances
 
-from ldsu._utils.arrays import ignoring_warnings
+from ldsu._utils.arrays import ignoring_warnings, row_blocks
 from ldsu.kernels import dense
 from ldsu.labels import class_counts, sample_labelled_balanced
 from ldsu.methods import choose, leave_one_out
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import RandomForestClassifier
 
 NAMES = ("graph", "forest", "laplacian", "linear")
 # Prior weights of `NAMES` and the deviation of their logarithms, for samples that look like tables, embeddings, images.
@@ -37,6 +38,8 @@ MIN_WEIGHT = 0.05
 SMOOTHING = 1e-3
 # Rows drawn for a tree, and rows evaluated at once.
 N_TREES, MAX_SAMPLES, BLOCK = 200, 2000, 2000
+# Trees of fewer values are grown faster than threads are started and asked for them.
+FEW_VALUES = 2**13
 # Of the two kernels: bandwidth over the median distance of some rows, the ridge if no class has two labels, the factor
 # from scores to log-odds, and the largest number of labelled rows.
 GAMMA_SCALE, GAMMA_ROWS, RIDGE, ODDS, MAX_POINTS = 0.25, 400, 0.1, 4.0, 1000
@@ -116,7 +119,7 @@ class Forest:
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Mean class frequencies (q, c) over the trees."""
-        parts = [_mean_values(self.values, self.leaves(X[rows])) for rows in _blocks(X.shape[0])]
+        parts = [_mean_values(self.values, self.leaves(X[rows])) for rows in row_blocks(X.shape[0], BLOCK)]
         return np.concatenate(parts) if parts else np.empty((0, self.values.shape[1]))
 
     def out_of_bag(self, X: Any, samples: list[np.ndarray]) -> np.ndarray:
@@ -125,18 +128,16 @@ class Forest:
         for tree, seen in enumerate(samples):
             left_out[seen, tree] = 0
         weights = left_out / np.maximum(left_out.sum(axis=1, keepdims=True), 1)
-        parts = [_mean_values(self.values, self.leaves(X[rows]), weights[rows]) for rows in _blocks(X.shape[0])]
+        parts = [
+            _mean_values(self.values, self.leaves(X[rows]), weights[rows]) for rows in row_blocks(X.shape[0], BLOCK)
+        ]
         return np.concatenate(parts)
-
-
-def _blocks(n: int) -> Iterator[slice]:
-    return (slice(start, start + BLOCK) for start in range(0, n, BLOCK))
 
 
 def _mean_values(values: np.ndarray, leaves: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Weighted mean over trees of ``values[leaves]``, one class at a time to save memory."""
     weights = np.full(leaves.shape, 1 / leaves.shape[1]) if weights is None else weights
-    columns = [np.einsum("qt,qt->q", weights, column[leaves]) for column in values.T.astype(np.float64)]
+    columns = [np.einsum("qt,qt->q", weights, column[leaves].astype(np.float64)) for column in values.T]
     return np.stack(columns, axis=1)
 
 
@@ -162,7 +163,7 @@ class LaplacianRidge:
         """Scores (q, c), from -1 to 1 at the labelled rows."""
         parts = [
             np.exp(-self.gamma * _l1_distances(X[rows], self.points)) @ self.coefficients + self.intercept
-            for rows in _blocks(X.shape[0])
+            for rows in row_blocks(X.shape[0], BLOCK)
         ]
         return np.concatenate(parts) if parts else np.empty((0, self.intercept.size))
 
@@ -170,6 +171,8 @@ class LaplacianRidge:
 def _l1_distances(X: Any, Y: Any) -> np.ndarray:
     """Distances (q, b) between rows of X and Y."""
     if scipy.sparse.issparse(X) or scipy.sparse.issparse(Y):
+        from sklearn.metrics.pairwise import manhattan_distances  # slow to import, and only for sparse samples
+
         return np.asarray(manhattan_distances(scipy.sparse.csr_matrix(X), scipy.sparse.csr_matrix(Y)))
     return cdist(X, Y, "cityblock")
 
@@ -215,7 +218,7 @@ class Supervised:
     def log_odds(self, X: Any) -> np.ndarray:
         """Weighted sum (q, c) of log-odds, up to a constant per row."""
         parts = [np.empty((0, self.laplacian.intercept.size))]
-        for rows in _blocks(X.shape[0]):
+        for rows in row_blocks(X.shape[0], BLOCK):
             samples = self.scaling(X[rows])
             trees = smoothed_log(self.forest.predict_proba(samples))
             kernels = self.weights[1] * self.laplacian.scores(samples) + self.weights[2] * self.linear.scores(samples)
@@ -262,8 +265,11 @@ def smoothed_log(probabilities: np.ndarray) -> np.ndarray:
 
 def fit_forest(X: Any, codes: np.ndarray) -> tuple[Forest, np.ndarray]:
     """Fit a random forest to labelled rows; also return its out-of-bag probabilities (m, c)."""
+    from sklearn.ensemble import RandomForestClassifier  # slow to import, and predictions do without
+
     drawn = min(codes.size, MAX_SAMPLES)
-    model = RandomForestClassifier(N_TREES, max_samples=drawn, n_jobs=-1, random_state=0)
+    n_jobs = -1 if X.shape[0] * X.shape[1] > FEW_VALUES else 1
+    model = RandomForestClassifier(N_TREES, max_samples=drawn, n_jobs=n_jobs, random_state=0)
     with ignoring_warnings("The number of unique classes is greater than 50%"):
         model.fit(X, codes)
     forest = Forest.from_sklearn(model)

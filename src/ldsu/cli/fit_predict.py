@@ -191,7 +191,8 @@ def fit(
     task = read_task(reporter, table, **options)
     from ldsu.tables.estimate import estimate
 
-    expected = estimate(task, solver=solver, device=device)
+    with reporter.spinner("estimating"):
+        expected = estimate(task, solver=solver, device=device)
     summary: dict[str, Any] = {
         "table": table,
         "rows": len(task.labels),
@@ -203,6 +204,7 @@ def fit(
         "solver": expected.solver,
         "expected_seconds": round(expected.seconds, 1),
         "expected_bytes": expected.memory,
+        "expected_disk_bytes": expected.disk,
     }
     from ldsu.io import require_storable, save_model
 
@@ -211,7 +213,13 @@ def fit(
     if dry_run:
         reporter.finish({**summary, "dry_run": True})
         return
+    from ldsu._utils.temporary import require_disk
     from ldsu.tables.model import fit_task
+
+    if dask is None:
+        require_disk(expected.disk, f"A fit to {len(task.labels):,} rows")
+        folder = str(output.absolute().parent)
+        require_disk(expected.model, f"The model of {len(task.labels):,} rows", folder, "Free disk space, or set -o.")
 
     start = time.perf_counter()
     with reporter.spinner("fitting"):
@@ -282,6 +290,13 @@ def _print_plan(reporter: Reporter, summary: dict[str, Any], available: int) -> 
         f"{'about ' if summary['expected_seconds'] >= 1 else ''}{format_duration(summary['expected_seconds'])}, "
         f"{decimal(summary['expected_bytes'])} of {decimal(available)} of memory"
     )
+    if summary["expected_disk_bytes"]:
+        from ldsu._utils.temporary import temporary_folder
+
+        reporter.info(
+            f"files     {decimal(summary['expected_disk_bytes'])} of temporary files in {temporary_folder()}, since "
+            "the rows do not fit into memory; they are gone when the command ends, in any way"
+        )
 
 
 @command(

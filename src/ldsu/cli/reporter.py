@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Adjacent similar columns are shown as one row from this number on.
 MIN_GROUP = 4
+# Stages that took as many seconds are printed when they end.
+LONG_STAGE = 20.0
 # With more groups than this, similar columns are merged even if they are not adjacent.
 MAX_GROUPS = 20
 
@@ -72,13 +74,15 @@ class Reporter:
             return
         from rich.text import Text
 
-        from ldsu._utils.stages import watching
+        from ldsu._utils.stages import format_duration, watching
 
         with self.console.status(Text(printable(what))) as status:
 
             def show(stage: str, seconds: float | None = None) -> None:
                 if seconds is None:  # the stage starts
                     status.update(Text(printable(f"{what}: {stage}")))
+                elif seconds >= LONG_STAGE:
+                    self.info(f"{stage:9s} {format_duration(seconds)}")
 
             with watching(show):
                 yield show

@@ -18,6 +18,7 @@ from ldsu.dask.pieces import Labels, ReplicatedSystem, grams_of, make_piece, who
 from ldsu.dask.shard_search import Neighborhood, make_query, neighbor_tasks, shards_to_search
 from ldsu.dask.sharded_expansion import ShardedExpansion
 from ldsu.dask.shards import Shard, Shards, sort_into_shards
+from ldsu.kernels import Kernel
 from ldsu.labels import class_counts
 from ldsu.neighbors import uses_cells
 from ldsu.solvers import Frame, Landmarks, Problem, Settings, resolve_n_directions
@@ -54,11 +55,11 @@ class ClusterProblem(Problem):
         self._start(X, arrays=ONE, stages=stages)
         self.blocks, self.cluster, self.keep_graphs = blocks, blocks.cluster, keep_graphs
 
-    def once(self, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
+    def once(self, kind: str, key: Hashable, make: Callable[[], Any], keep: int | None = None) -> Any:
         """Return ``make()``: on the cluster nothing is kept."""
         return make()
 
-    def sort_samples(self, settings: Settings, dtype: str) -> Shards:
+    def sort_samples(self, settings: Settings, dtype: str, kernel: Kernel) -> Shards:
         """Shards of near samples."""
         with self.stages("shards"):
             (n, d), itemsize = self.blocks.shape, np.dtype(dtype).itemsize
@@ -83,8 +84,8 @@ class ClusterProblem(Problem):
             self.cluster.wait(found)
             return found
 
-    def grams(self, samples: Shards, neighbors: list[Any], clique_size: int) -> list[Any]:
-        """Gram matrices of the cliques, per shard."""
+    def grams(self, samples: Shards, neighbors: list[Any], clique_size: int, kernel: Any) -> list[Any]:
+        """Gram matrices of the cliques in the input space, per shard."""
         return self.map("grams", grams_of, (samples.futures, neighbors), clique_size)
 
     def locate(self, samples: Shards, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,6 +97,7 @@ class ClusterProblem(Problem):
 
     def joint_system(
         self,
+        key: Hashable,
         samples: Shards,
         neighbors: list[Any],
         weights: list[Any],
@@ -115,9 +117,24 @@ class ClusterProblem(Problem):
         P = self.map("features-at-landmarks", attrgetter("P"), (pieces,))
         cluster.wait(P)
         self.replicated = whole_bytes(self.n, q, settings, dtype) <= WHOLE_SHARE * cluster.memory()
+        n_groups = len(landmarks.points) - landmarks.n_labelled
         if self.replicated:
             return ReplicatedSystem(pieces, q, samples, cluster), P
-        return PartitionedSystem(pieces, q, samples, cluster, class_counts(codes), len(landmarks.points)), P
+        return PartitionedSystem(pieces, q, samples, cluster, class_counts(codes), n_groups), P
+
+    def solve(
+        self,
+        key: Hashable,
+        samples: Shards,
+        system: ReplicatedSystem | PartitionedSystem,
+        P: list[Any],
+        landmarks: Landmarks,
+        anchors: np.ndarray,
+        labelled: np.ndarray,
+        settings: Settings,
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any], int, float]:
+        """Columns of the system, of which nothing is kept."""
+        return P, *system.solve(anchors, P, settings)
 
     def map(self, name: str, function: Callable[..., Any], values: tuple[list[Any], ...], *constants: Any) -> list[Any]:
         """A task per shard; `values` are lists with a future, or a constant, per shard."""

@@ -103,6 +103,10 @@ class LDSU(ldsu.LDSU):
         if n <= SPARSE_ROWS and self.solver == "auto":
             return self._fit_on_client(blocks[:], y)
         reason = unsupported_reason(blocks, self.kernel, settings)
+        if self.kernel != "rbf":
+            reason = f"only kernel='rbf' is supported, not {self.kernel!r}"
+        if settings.cliques == "kernel" and self.kernel == "rbf":
+            reason = "only cliques='input' is supported"
         if settings.filter != "tikhonov":
             reason = f"only filter='tikhonov' is supported, not {settings.filter!r}"
         if self.solver == "exact":

@@ -76,6 +76,7 @@ def weigh(
     dtype = np.result_type(block, around.points).name  # as in `LocalExpansion`
     new = frame(block, dtype)
     P_new, P = (landmarks.features(samples, ONE)[0] for samples in (new, around.points))
+    P = P[:, : landmarks.n_global]
     weights = np.empty((len(block), k), dtype=dtype)
 
     def fill(rows: slice) -> None:
@@ -193,12 +194,12 @@ class ShardedExpansion:
             origin=frame.origin,
             unit=frame.unit,
             points=points,
-            gamma=self.landmarks.gamma,
+            gamma=self.landmarks.kernel.gamma,
             nugget=self.nugget,
             index=NeighborIndex(points, cells),
             landmarks=self.landmarks.points,
             transform=self.landmarks.transform,
-            P=np.concatenate(collect(self.P)),
+            P=np.concatenate(collect(self.P))[:, : self.landmarks.n_global],
             global_coefficients=self.coefficients,
             local=np.concatenate(collect(self.local)),
             n_conditioning=self.n_conditioning,

@@ -304,6 +304,20 @@ class Sparse(Kind):
         return make((data, indices, indptr), shape=(rows, columns))
 
 
+class Samples(Kind):
+    """Samples by rows, as an array or as a sparse matrix, with a symbol for each of the dimensions."""
+
+    def __init__(self, rows: str, columns: str) -> None:
+        self.array, self.sparse = Array("f", f"{rows} {columns}"), Sparse(rows, columns)
+
+    def encode(self, value: Any, place: Place) -> JSON:
+        return (self.sparse if scipy.sparse.issparse(value) else self.array).encode(value, place)
+
+    def load(self, stored: JSON, place: Place) -> Any:
+        is_sparse = isinstance(stored, dict) and "sparse" in stored
+        return (self.sparse if is_sparse else self.array).load(stored, place)
+
+
 def is_nondecreasing(starts: np.ndarray, end: int) -> bool:
     """Whether these places go from 0 to `end` without a step back."""
     return bool(starts.size and starts[0] == 0 and starts[-1] == end and (np.diff(starts) >= 0).all())

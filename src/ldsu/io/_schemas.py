@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse
 
 from ldsu.io._fields import (
     ANYTHING,
@@ -29,6 +30,7 @@ from ldsu.io._fields import (
     Labels,
     Optional,
     RowLabels,
+    Samples,
     Sparse,
     arrays,
     if_set,
@@ -40,7 +42,8 @@ from ldsu.io._fields import (
 )
 from ldsu.io._objects import SCHEMAS, Checks, NamedObjects, Object, Objects, Parameter, Schema, Steps, schema_of
 from ldsu.io.container import safe_repr
-from ldsu.kernels import KERNELS
+from ldsu.kernels import GAMMA_KERNELS, KERNELS
+from ldsu.sample_kernels import SAMPLE_KERNELS
 
 Check: TypeAlias = Callable[[Any], Checks]
 Rows: TypeAlias = Callable[[Any], Any]
@@ -75,7 +78,7 @@ def _follows(before: int | None, after: int, what: str) -> tuple[bool, str]:
 
 
 def _check_kernel(kernel: Any) -> Checks:
-    fits = (kernel.name in ("rbf", "chi2", "poly")) == (kernel.gamma is not None) and isinstance(kernel.params, dict)
+    fits = (kernel.name in GAMMA_KERNELS) == (kernel.gamma is not None) and isinstance(kernel.params, dict)
     yield fits, f"its {kernel.name} kernel has gamma {kernel.gamma}"
 
 
@@ -89,7 +92,8 @@ def _check_method(model: Any) -> Checks:
 
     kernel = getattr(model.feature_map_, "kernel", None)
     if kernel is None:
-        yield model.kernel == "rbf" and model.solver_ == "sparse", "its feature map is not that of its kernel"
+        same = model.kernel == model.feature_map_.kernel_name
+        yield same and model.solver_ == "sparse", "its feature map is not that of its kernel"
         # Features cost dense systems of that size.
         stored = model.feature_map_.n_conditioning
         limit = min(model.n_conditioning, model.feature_map_.points.shape[0] - 1, MAX_CONDITIONING)
@@ -99,6 +103,13 @@ def _check_method(model: Any) -> Checks:
     if kernel.name == "precomputed":
         in_range = model.feature_map_.points.max(initial=-1) < model.n_features_in_
         yield in_range, "it reads columns that its kernel matrix does not have"
+
+
+def _check_local(expansion: Any) -> Checks:
+    parts = (expansion.points, expansion.landmarks, expansion.index.X)
+    yield len({scipy.sparse.issparse(part) for part in parts}) == 1, "some of its samples are sparse, others are not"
+    q, first = expansion.transform.shape[1], expansion.P.shape[1]
+    yield first <= q, f"its samples have {first} landmark features, new rows {q}"
 
 
 def _check_enfs(model: Any) -> Checks:
@@ -225,18 +236,19 @@ def _kernel_rows(model: Any) -> Any:
     return points[np.unique([0, n // 2, n - 1])].astype(np.float64)
 
 
-def _unambiguous_rows(feature_map: Any) -> np.ndarray | None:
+def _unambiguous_rows(feature_map: Any) -> Any:
     """Points of a `LocalExpansion` with the same neighbors on every machine: rounding decides between equally near."""
     points, n = feature_map.points, feature_map.points.shape[0]
     some = points[np.unique(np.linspace(0, n - 1, CANDIDATES).astype(int))]
-    k = min(feature_map.n_conditioning + 1, n)
-    near = feature_map.index.query(some, min(k + 1, n), points)
-    D2 = np.sort(((points[near].astype(np.float64) - some[:, None]) ** 2).sum(axis=2), axis=1)
-    gaps = np.ones(len(some)) if k == n else (D2[:, k] - D2[:, k - 1]) / np.maximum(D2[:, k], np.finfo(float).tiny)
+    k, kernel = min(feature_map.n_conditioning + 1, n), feature_map.sample_kernel
+    near = feature_map.index.query(some, min(k + 1, n), points, kernel=kernel)
+    listed = points[near.reshape(-1)].astype(np.float64)
+    D2 = kernel.distances_to(listed, np.arange(near.size).reshape(near.shape), some.astype(np.float64))
+    D2.sort(axis=1)
+    gaps = np.ones(len(near)) if k == n else (D2[:, k] - D2[:, k - 1]) / np.maximum(D2[:, k], np.finfo(float).tiny)
     clear = np.argsort(-gaps, kind="stable")[:MAX_ROWS]
     clear = clear[gaps[clear] > MIN_GAP]
-    origin = 0.0 if feature_map.origin is None else feature_map.origin.astype(np.float64)
-    return some[clear].astype(np.float64) * feature_map.unit + origin if clear.size else None
+    return feature_map.frame.input_rows(some[clear]) if clear.size else None
 
 
 def _pipeline_rows(model: Any) -> Any:
@@ -468,14 +480,20 @@ SCHEMAS |= {
     ),
     "LocalExpansion": _data(
         "ldsu.solvers",
-        **arrays("f", points="n d", landmarks="p d", transform="p q", P="n q", global_coefficients="q r", local="n r"),
+        _check_local,
+        points=Samples("n", "d"),
+        landmarks=Samples("p", "d"),
+        **arrays("f", transform="p q", P="n e", global_coefficients="q r", local="n r"),
         origin=Optional(Array("f", "d")),
         index=Object("NeighborIndex", n="n", d="d"),
         n_conditioning=integer(low=1),
         device=text(),
         **dict.fromkeys(("unit", "gamma", "nugget"), _POSITIVE),
+        kernel_name=if_set(text(*SAMPLE_KERNELS)),
+        degree=if_set(integer(low=1)),
+        coef0=if_set(number(0)),
     ),
-    "NeighborIndex": _data("ldsu.neighbors", X=Array("f", "n d"), cells=Optional(Object("CellIndex", n="n", d="d"))),
+    "NeighborIndex": _data("ldsu.neighbors", X=Samples("n", "d"), cells=Optional(Object("CellIndex", n="n", d="d"))),
     "CellIndex": _data(
         "ldsu.neighbors",
         _check_cells,

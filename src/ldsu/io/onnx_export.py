@@ -266,7 +266,7 @@ def graph_outputs(graph: Graph, model: BaseEstimator, x: str) -> dict[str, str]:
     )
 
 
-def _no_form(what: str, instead: str = "fit with one of rbf, linear, poly, cosine, chi2") -> ValueError:
+def _no_form(what: str, instead: str = "fit with one of rbf, laplacian, linear, poly, cosine, chi2") -> ValueError:
     return ValueError(f"{what} is not supported in ONNX; {instead}.")
 
 
@@ -294,12 +294,13 @@ def _kernel(graph: Graph, kernel: Kernel, x: str, points: Any, origin: np.ndarra
     """Kernel values (n, b) of samples and points, by the formulas of `Kernel`."""
     if callable(kernel.name):
         raise _no_form("A kernel given as a function")
-    if kernel.name not in ("rbf", "linear", "poly", "cosine", "chi2"):
+    if kernel.name not in ("rbf", "laplacian", "linear", "poly", "cosine", "chi2"):
         raise _no_form(f"A {kernel.name} kernel")
     P = dense(points).astype(np.float64)
     gamma = kernel.gamma or 0.0
-    if kernel.name == "chi2":
-        return graph.add("Exp", [graph.add("Mul", [_sum_over_columns(graph, x, P, _chi2_term), -gamma])])
+    if kernel.name in ("laplacian", "chi2"):
+        term = _chi2_term if kernel.name == "chi2" else _absolute_difference
+        return graph.add("Exp", [graph.add("Mul", [_sum_over_columns(graph, x, P, term), -gamma])])
     if kernel.name == "cosine":
         norms = _row_norms(graph, x)
         short = graph.add("Less", [norms, SHORTEST])

@@ -25,8 +25,10 @@ from ldsu.kernels import (
     KernelName,
     check_magnitude,
     dense,
+    mapped_floats,
     samples_memory,
     validate_data,
+    validate_new,
 )
 from ldsu.labels import encode_labels
 from ldsu.neighbors import input_neighbors, kernel_neighbors
@@ -35,10 +37,10 @@ from ldsu.spectrum import KernelBasis, fix_signs
 
 SHARED_DOCS = {
     "kernel parameters": """\
-    kernel : {"rbf", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
+    kernel : {"rbf", "laplacian", "chi2", "linear", "poly", "cosine", "precomputed"} or callable, default="rbf"
         Kernel. A callable takes two rows as 1-d arrays and returns a number.
     gamma : float or "median", default="median"
-        Bandwidth of rbf, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
+        Bandwidth of rbf, laplacian, chi2 and poly. "median" is ``gamma_scale / (2 median distance)``, see
         `ldsu.kernels.median_gamma`.
     gamma_scale : float, default=2.0
         Factor of the "median" rule. The default of `LDSU` is "auto": 2, or chosen together with the strength.
@@ -135,13 +137,13 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         features : ndarray of shape (q, r)
         """
         check_is_fitted(self)
-        samples = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        samples = validate_new(self, X)
         check_magnitude(samples, also_small=False)
         return self.feature_map_(dense(samples) if self.kernel == "precomputed" else samples)
 
     def _fit(self, X: Any, y: Any, **reused: Any) -> Callable[[], np.ndarray] | None:
         """Fit, and return what `_learn` returns."""
-        X, codes = self._validate(X, y)
+        X, codes = self._validate(X, y, **reused)
         n, needed = X.shape[0], self._needed_memory(X, codes)
         fits = int(n * np.sqrt(min(1.0, available_memory() / max(needed, 1))))
         require_memory(
@@ -150,7 +152,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             f"Fit on a subset of at most {fits} rows that contains the labelled rows, then transform all rows.",
         )
         stages = Stages(type(self).__name__, self.verbose)
-        problem = self._problem(X, stages, **reused)
+        problem = self._problem(X, codes, stages, **reused)
         with stages("bandwidth"):
             kernel = self._resolve_kernel(problem, self.gamma_scale)
         kernel = self._choose(problem, codes, kernel)
@@ -164,7 +166,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.timings_ = stages.seconds
         return training
 
-    def _problem(self, X: Any, stages: Stages) -> Problem:
+    def _problem(self, X: Any, codes: np.ndarray, stages: Stages) -> Problem:
         return Problem.once_for(X, stages=stages)
 
     def _resolve_kernel(self, problem: Problem, gamma_scale: float) -> Kernel:
@@ -185,7 +187,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         name = type(self).__name__
         if y is None and self.min_classes:
             raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2)
+        X = validate_data(self, mapped_floats(X), accept_sparse="csr", dtype=FLOATS, ensure_min_samples=2)
         check_magnitude(X, also_small=self.kernel != "precomputed")
         codes, self.classes_ = encode_labels(y, X.shape[0])
         if self.classes_.size < self.min_classes:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.decomposition import KernelPCA
 
 from ldsu.methods._base import KernelFeatures
 from ldsu.spectrum import fix_signs, numerical_rank, resolve_n_components
+
+if TYPE_CHECKING:
+    from sklearn.decomposition import KernelPCA
 
 
 class KPCA(KernelFeatures):
@@ -59,6 +61,8 @@ class KPCA(KernelFeatures):
 
 def _principal_components(K: np.ndarray, count: int | None) -> KernelPCA:
     """Some or all eigenpairs of the centered kernel matrix."""
+    from sklearn.decomposition import KernelPCA  # slow to import, and no other method needs it
+
     solver = KernelPCA(n_components=count, kernel="precomputed", random_state=0)
     try:
         return solver.fit(K)

@@ -4,25 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
 from ldsu._utils.arrays import arrays_on
 from ldsu._utils.fitting import atomic
+from ldsu._utils.memory import GIB, available_memory, require_memory
 from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
 from ldsu._utils.stages import Stages
+from ldsu._utils.temporary import FileArrays, require_disk, temporary_folder
 from ldsu.graphs import class_laplacian
-from ldsu.kernels import GAMMA_KERNELS, INPUT_SPACE_KERNELS, Kernel
-from ldsu.labels import class_counts, sample_labelled_balanced, sample_others
+from ldsu.kernels import (
+    GAMMA_KERNELS,
+    INPUT_SPACE_KERNELS,
+    Kernel,
+    check_magnitude,
+    samples_memory,
+    validate_data,
+)
+from ldsu.labels import class_counts, encode_labels, sample_labelled_balanced, sample_others
 from ldsu.methods._base import KernelFeatures
 from ldsu.methods._leave_one_out import choose
 from ldsu.methods._sample_kinds import embedding_likeness, sample_rows
-from ldsu.solvers import MEMORY, SOLVERS, Problem, Settings, filtered_labelled_kernel, unsupported_reason
+from ldsu.solvers import (
+    MEMORY,
+    SOLVERS,
+    AddedRows,
+    Problem,
+    Settings,
+    arrays_in_files,
+    disk_with_files,
+    filtered_labelled_kernel,
+    memory_with_files,
+    unsupported_reason,
+)
 
 # Maximum weight of the graphs, to avoid overflow of squares.
 MAX_WEIGHT = 1e100
@@ -45,6 +64,24 @@ MIN_LABELS_TO_CHOOSE = 2
 ROWS_TO_CHOOSE, LABELLED_TO_CHOOSE = 2000, 500
 # Above this many samples the sparse solver is faster: docs/decisions.md.
 SPARSE_ROWS = 3000
+
+
+class Plan(NamedTuple):
+    """How a fit stays within memory.
+
+    Attributes
+    ----------
+    solver : {"exact", "sparse"}
+    memory, disk : int
+        Bytes of memory and of temporary files that are needed.
+    arrays : FileArrays or None
+        Where arrays with a row per sample are, if not in memory.
+    """
+
+    solver: str
+    memory: int
+    disk: int
+    arrays: FileArrays | None
 
 
 @parameters
@@ -90,16 +127,17 @@ class LDSU(Settings, KernelFeatures):
         Minimum number of anchors of the smooth filters: landmarks are added to the labelled samples.
     solver : {"auto", "exact", "sparse"}, default="auto"
         "exact" forms the n x n kernel matrix. "sparse" needs time and memory linear in n: landmarks represent the
-        global part of the kernel, nearest neighbors the local part. It supports ``kernel="rbf"`` with
-        ``filter="tikhonov"``, or "truncate" with at most 500 features. "auto" is "sparse" for dense samples with
-        "tikhonov" and n > 3,000 if supported, else "exact".
+        global part of the kernel, nearest neighbors the local part. It supports every kernel but "precomputed"
+        and functions, dense and sparse samples (which stay sparse), ``filter="tikhonov"``, and "truncate" with at most
+        500 features. "auto" is "sparse" with "tikhonov" and n > 3,000 if supported, else "exact".
     n_landmarks : int, optional
-        Sparse solver: number of landmarks in addition to the labelled samples (at most 1,000 of these, balanced over
-        classes, are landmarks). None is ``2,000,000 / n``, between 100 and 500.
+        Sparse solver: number of landmarks in addition to the labelled samples, at least 1, whatever the labels. Of the
+        labelled samples at most ``2,000,000 / n``, or 50 if that is more, balanced over classes, are landmarks. None is
+        ``2,000,000 / n``, between 100 and 500.
     landmark_noise : float, optional
-        Sparse solver: noise of landmarks, in units of k(x, x). Smaller values represent more of the kernel globally,
-        larger values leave more to neighbors. Smaller is better if neighbors are often of another class. None is
-        ``n / 50,000``.
+        Sparse solver: noise of landmarks, in units of k(x, x); of labelled landmarks at least `nugget`. Smaller values
+        represent more of the kernel globally, larger values leave more to neighbors. Smaller is better if neighbors are
+        often of another class. None is ``n / 50,000``.
     n_conditioning : int, default=15
         Sparse solver: maximum number of nearest neighbors that a sample is conditioned on; at most 2,000. With n - 1
         and small `nugget` and `tol` the result is that of the exact solver.
@@ -118,7 +156,8 @@ class LDSU(Settings, KernelFeatures):
         Sparse solver: seed of the order of samples and the choice of landmarks.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
         "cuda" computes on a GPU with PyTorch, with NumPy input and output; "torch" is PyTorch on the CPU. In the exact
-        solver, chi2, precomputed and callable kernels, and kernels of sparse X, are computed on the CPU.
+        solver, laplacian, chi2, precomputed and callable kernels, and kernels of sparse X, are computed on the CPU; in
+        the sparse solver the neighbors of laplacian, chi2 and poly kernels, and of sparse X, are.
     store_graphs : bool, default=False
         Whether to store `class_laplacian_`, `clique_laplacian_` and, with the sparse solver, `neighbors_`.
     {kernel parameters}
@@ -234,15 +273,30 @@ class LDSU(Settings, KernelFeatures):
     def _resolve_kernel(self, problem: Problem, gamma_scale: float | str) -> Kernel:
         return super()._resolve_kernel(problem, GAMMA_SCALE if isinstance(gamma_scale, str) else gamma_scale)
 
-    def _problem(self, X: Any, stages: Stages, problem: Problem | None = None) -> Problem:
+    def _validate(self, X: Any, y: Any, problem: Problem | None = None) -> tuple[Any, np.ndarray]:
+        if problem is None or self.kernel == "precomputed" or not problem.holds(X):
+            return super()._validate(X, y)
+        # Valid, as the problem was made of them: only what depends on labels is checked.
+        validate_data(self, X, skip_check_array=True)
+        problem.once("magnitude", None, lambda: check_magnitude(problem.X, also_small=True))
+        codes, self.classes_ = encode_labels(y, problem.n)
+        return problem.X, codes
+
+    def _problem(self, X: Any, codes: np.ndarray, stages: Stages, problem: Problem | None = None) -> Problem:
         if problem is None:
-            return Problem.once_for(X, arrays=arrays_on(self.device), stages=stages)
+            plan = self.plan(X, codes)
+            if plan.arrays is not None:
+                require_disk(plan.disk, f"LDSU for {X.shape[0]:,} samples")
+                stages.say(f"{plan.disk / GIB:.1f} GiB of temporary files in {temporary_folder()}")
+            return Problem.once_for(X, arrays=plan.arrays or arrays_on(self.device), stages=stages)
+        needed = self._memory(X, codes)
+        require_memory(needed, f"LDSU for {X.shape[0]:,} samples in a Problem", "Fit without `problem`.")
         problem.check_samples(X, self.device)
         problem.stages = stages
         return problem
 
     def _choose(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Kernel:
-        embedding = self._is_embedding(problem.X)
+        embedding = self._is_embedding(problem)
         self.strength_ = EMBEDDING_STRENGTHS[0] if embedding else resolve_strength(self.strength)
         self.noise_ = NOISE
         self.selection_: list[dict[str, float]] | None = None
@@ -256,20 +310,16 @@ class LDSU(Settings, KernelFeatures):
             return replace(kernel, gamma=kernel.gamma * gamma_scale / base_scale) if kernel.gamma else kernel
 
         with problem.stages("choice of strength"):
-            rows = self._rows_to_choose(codes)
-            some = self._rows_problem(problem, rows, kernel)
-            labelled = np.flatnonzero(codes[rows] >= 0)
-            settings = self._settings(rows.size)
-            kernels = (
-                filtered_labelled_kernel(some, rescaled(scale), settings, strength * settings.lam, labelled)
-                for scale, strength in candidates
-            )
-            present, numbers = np.unique(codes[rows][labelled], return_inverse=True)
+            rng = np.random.default_rng(self.random_state)
+            labelled = sample_labelled_balanced(codes, LABELLED_TO_CHOOSE, rng)
+            filtered = self._filtered_kernel(problem, labelled, kernel)
+            kernels = (filtered(rescaled(scale), strength) for scale, strength in candidates)
+            present, numbers = np.unique(codes[labelled], return_inverse=True)
             priors = log_priors(candidates, present.size)
             order = choose(zip(range(len(candidates)), kernels, priors, strict=True), numbers)
             self.noise_ = order[0].noise
             if present.size == class_counts(codes).size:
-                self._left_out = rows[labelled], order[0].scores
+                self._left_out = labelled, order[0].scores
             gamma_scale, self.strength_ = candidates[order[0].number]
             names = ("gamma_scale", "strength", "noise", "criterion", "accuracy")
             self.selection_ = [
@@ -292,9 +342,11 @@ class LDSU(Settings, KernelFeatures):
         """Whether the strength may depend on the samples and labels."""
         return self.strength == "auto" and self.filter == "tikhonov" and self.scaling == "relative"
 
-    def _is_embedding(self, X: Any) -> bool:
+    def _is_embedding(self, problem: Problem) -> bool:
         """Whether the strength depends on the samples, and they look like embeddings."""
-        return self._may_choose() and self.kernel != "precomputed" and embedding_likeness(sample_rows(X)) > 0.5
+        if not self._may_choose() or self.kernel == "precomputed":
+            return False
+        return problem.once("embedding", None, lambda: embedding_likeness(sample_rows(problem.X))) > 0.5
 
     def _candidates(self, codes: np.ndarray, embedding: bool = False) -> tuple[tuple[float, float], ...]:
         """Candidates (gamma_scale, strength) to choose from; none if the strength is given, or labels are few."""
@@ -307,20 +359,32 @@ class LDSU(Settings, KernelFeatures):
         scale = GAMMA_SCALE if isinstance(self.gamma_scale, str) else float(self.gamma_scale)
         return tuple((scale, strength) for strength in (EMBEDDING_STRENGTHS if embedding else CANDIDATE_STRENGTHS))
 
-    def _rows_to_choose(self, codes: np.ndarray) -> np.ndarray:
-        """The labelled rows, and random other rows, up to the limits of the choice."""
-        rng = np.random.default_rng(self.random_state)
-        labelled = sample_labelled_balanced(codes, LABELLED_TO_CHOOSE, rng)
-        every = np.flatnonzero(codes >= 0)
-        others = sample_others(codes.size, every, max(0, ROWS_TO_CHOOSE - labelled.size), rng)
-        return np.sort(np.concatenate([labelled, others]))
+    def _filtered_kernel(
+        self, problem: Problem, labelled: np.ndarray, kernel: Kernel
+    ) -> Callable[[Kernel, float], np.ndarray]:
+        """A function of kernel and strength: the filtered kernel at labelled rows, on all rows if they are few.
 
-    def _rows_problem(self, problem: Problem, rows: np.ndarray, kernel: Kernel) -> Problem:
-        """The problem of some rows: the same one for all rows, whose stages the fit then finds."""
-        if rows.size == problem.n:
-            return problem
-        X = problem.X[np.ix_(rows, rows)] if kernel.name == "precomputed" else problem.X[rows]
-        return Problem.once_for(X, arrays=problem.arrays, keep=1)
+        Of many samples random rows, drawn without labels, are used, to which labelled rows are added.
+        """
+        n = problem.n
+        if n <= ROWS_TO_CHOOSE:
+            settings = self._settings(n)
+            return lambda some, strength: filtered_labelled_kernel(
+                problem, some, settings, strength * settings.lam, labelled
+            )
+
+        def draw() -> tuple[Problem, np.ndarray]:
+            rng = np.random.default_rng(self.random_state)
+            rows = sample_others(n, np.arange(0), ROWS_TO_CHOOSE, rng)
+            X = problem.X[np.ix_(rows, rows)] if kernel.name == "precomputed" else problem.X[rows]
+            keep = len(CANDIDATES) if problem.reusable else 1
+            return Problem.once_for(X, arrays=problem.arrays, keep=keep, reusable=problem.reusable), rows
+
+        base, rows = problem.once("rows_to_choose", (self.random_state, kernel.name == "precomputed"), draw)
+        base.stages = problem.stages
+        settings = self._settings(rows.size)
+        added = AddedRows(problem.X, base, rows, labelled)
+        return lambda some, strength: added.filtered_kernel(some, settings, strength * settings.lam)
 
     def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], np.ndarray] | None:
         self._clip_parameter(self.clique_size, problem.n, "clique_size")
@@ -341,6 +405,22 @@ class LDSU(Settings, KernelFeatures):
             self.neighbors_ = solution.neighbors
         return solution.training
 
+    def plan(self, X: Any, codes: np.ndarray) -> Plan:
+        """How `fit` to validated samples X (n, d) with class numbers `codes`, -1 where unlabelled, stays in memory."""
+        settings = self._settings(X.shape[0])
+        solver, available = self._choose_solver(X, settings), available_memory()
+        needed = self._memory(X, codes) + samples_memory(X, self.kernel)
+        if solver == "sparse" and needed > available:
+            if self._candidates(codes):  # the strongest graphs may need double precision
+                settings = replace(settings, strength=max(CANDIDATE_STRENGTHS))
+            if (arrays := arrays_in_files(X, codes, settings, available)) is not None:
+                memory = memory_with_files(X, codes, settings, arrays.columns)
+                return Plan(solver, memory, disk_with_files(X, codes, settings), arrays)
+        return Plan(solver, needed, 0, None)
+
+    def _needed_memory(self, X: Any, codes: np.ndarray) -> int:
+        return self.plan(X, codes).memory
+
     def _memory(self, X: Any, codes: np.ndarray) -> int:
         n = X.shape[0]
         settings = self._settings(n)
@@ -357,7 +437,6 @@ class LDSU(Settings, KernelFeatures):
         if self.solver != "auto":
             return self.solver
         supported = settings.filter == "tikhonov" and unsupported_reason(X, self.kernel, settings) is None
-        supported = supported and not scipy.sparse.issparse(X)
         return "sparse" if supported and X.shape[0] > SPARSE_ROWS else "exact"
 
     def _settings(self, n: int, strength: float | None = None) -> Settings:

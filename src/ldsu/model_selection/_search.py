@@ -34,7 +34,7 @@ from ldsu._utils.parameters import parameters
 from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.stages import Stages, sharing_order
 from ldsu.classifier import BlockScaler, LabelledOnly, LDSUClassifier, resolve_shares
-from ldsu.kernels import FLOATS, check_magnitude, dense, samples_memory, validate_data
+from ldsu.kernels import check_magnitude, dense, samples_memory, validate_new
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU
 from ldsu.methods.ldsu import graph_weight_error, resolve_strength
@@ -134,7 +134,7 @@ class Fold:
         X_train, y_train = _safe_split(reader, self.X, self.y, self.train)
         X_test, _ = _safe_split(reader, self.X, self.y, self.test, self.train)
         X_train, codes = reader._validate(X_train, y_train)
-        X_test = validate_data(reader, X_test, accept_sparse="csr", dtype=FLOATS, reset=False)
+        X_test = validate_new(reader, X_test)
         check_magnitude(X_test, also_small=False)
         X_test = dense(X_test) if self.kernel == "precomputed" else X_test
         problem = Problem.once_for(X_train, X_test, keep=1, stages=self.stages, reusable=True)

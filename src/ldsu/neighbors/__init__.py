@@ -1,6 +1,7 @@
 """Nearest-neighbor search: exact for few samples, approximate with k-means cells for many, on CPU and GPU."""
 
 from ldsu.neighbors._cells import (
+    DIMENSIONS,
     CellIndex,
     candidates_kept,
     cell_centers,
@@ -31,6 +32,7 @@ from ldsu.neighbors._index import (
 )
 
 __all__ = [
+    "DIMENSIONS",
     "CellIndex",
     "NeighborIndex",
     "candidates_kept",

@@ -1,25 +1,32 @@
 """Approximate nearest neighbors of many rows: search only nearby k-means cells.
 
 Cells are computed on the leading principal components. The rows of a cell are searched together by matrix products; the
-remaining candidates are then compared in all columns. Results depend on the seed, not on the number of threads.
+remaining candidates are then compared in all columns, in the distance of a kernel. Sparse rows have few components, for
+the choice of cells, and are all compared in all columns. Results depend on the seed, not on the number of threads.
 ``benchmarks/neighbors.py`` compares it with other libraries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from joblib import Parallel, delayed
+from sklearn.utils.extmath import randomized_svd, row_norms
 
-from ldsu._utils.arrays import one_blas_thread
+from ldsu._utils.arrays import CPU, Arrays, one_blas_thread
+from ldsu._utils.stages import counter
+from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
 
 CANDIDATES = 6000  # rows searched per row: trade-off between recall and time
 DIMENSIONS, VARIANCE = 64, 0.85  # minimum number of principal components, and explained variance
 VOTERS, VOTES = 32, 16  # rows of a cell that vote for cells to search, and votes of each
 MAX_COLUMNS = 2000  # with more columns, components are computed from this many rows
 GROUP = 512  # maximum number of rows searched together
+OTHER_DISTANCES = 5  # candidates per neighbor, by Euclidean distance, for neighbors in another distance
 
 
 @dataclass(frozen=True)
@@ -34,16 +41,37 @@ class CellIndex:
     rows: np.ndarray  # (n, r)
 
 
-def cell_index(X: np.ndarray, seed: int = 0, n_jobs: int = -1) -> CellIndex:
+def cell_index(X: Any, seed: int = 0, n_jobs: int = -1, arrays: Arrays = CPU) -> CellIndex:
     """Sort the rows of X (n x d, finite) into k-means cells of about ``sqrt(n) / 2.5`` rows, at least 64."""
     rng = np.random.default_rng(seed)
     with one_blas_thread():
         mean, axes = principal_axes(X[rows_for_axes(X.shape[0], rng)])
-        Z = project(X, mean, axes, n_jobs)
+        Z = project(X, mean, axes, n_jobs, arrays.stored((X.shape[0], axes.shape[1]), "float32"))
         centers = cell_centers(Z[rows_for_centers(Z.shape[0], rng)], Z.shape[0], rng, n_jobs)
         cells = nearest_center(Z, centers, n_jobs)
     order, starts = sort_into_cells(Z, cells, cell_size(X.shape[0]))
-    return CellIndex(mean, axes, cell_means(Z[order], starts), starts, order, Z[order])
+    rows = take_rows(Z, order, arrays)
+    return CellIndex(mean, axes, cell_means(rows, starts), starts, order, rows)
+
+
+def take_rows(X: Any, rows: np.ndarray, arrays: Arrays) -> Any:
+    """``X[rows]``, where `arrays` stores it."""
+    if scipy.sparse.issparse(X):
+        return X[rows]
+    taken: np.ndarray = arrays.stored((rows.size, X.shape[1]), X.dtype.name)
+    return np.take(X, rows, axis=0, out=taken, mode="clip")  # other modes make a copy first
+
+
+def add_to_cells(index: CellIndex, X: Any, n_jobs: int = -1) -> CellIndex:
+    """The index with further rows X (t x d), each in the cell with the nearest center; the cells remain."""
+    Z = project(X, index.mean, index.axes, n_jobs)
+    with one_blas_thread():
+        added = nearest_center(Z, index.centres, n_jobs)
+    cells = np.concatenate([np.repeat(np.arange(index.centres.shape[0]), np.diff(index.starts)), added])
+    order = np.argsort(cells, kind="stable")
+    starts = np.searchsorted(cells[order], np.arange(index.centres.shape[0] + 1))
+    rows = np.concatenate([index.order, index.order.size + np.arange(X.shape[0])])
+    return replace(index, starts=starts, order=rows[order], rows=np.concatenate([index.rows, Z])[order])
 
 
 def cell_size(n: int) -> int:
@@ -61,9 +89,13 @@ def rows_for_centers(n: int, rng: np.random.Generator) -> np.ndarray:
     return np.sort(rng.choice(n, min(n, 40 * max(1, n // cell_size(n))), replace=False))
 
 
-def principal_axes(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (d,) and leading axes (d, r) of a sample of rows (s x d), as in `CellIndex`."""
+def principal_axes(sample: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d,) and leading axes (d, r) of a sample of rows (s x d), as in `CellIndex`; of sparse rows without mean."""
     sample = sample.astype(np.float64)
+    if scipy.sparse.issparse(sample):
+        scale = abs(sample).max() or 1.0
+        axes = randomized_svd(sample, min(DIMENSIONS, *sample.shape), n_iter=4, random_state=0)[2].T
+        return np.zeros(sample.shape[1]), axes / scale
     mean = sample.mean(axis=0)
     scale = np.abs(sample - mean).max() or 1.0
     sample = (sample - mean) / scale
@@ -95,20 +127,31 @@ def cell_means(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def cell_neighbors(
-    index: CellIndex, X: np.ndarray, Q: np.ndarray, k: int, exclude_self: bool = False, n_jobs: int = -1
-) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances and indices (m, k) of (almost all of) the rows of X (n x d) nearest to each row of Q (m x d).
+    index: CellIndex,
+    X: Any,
+    Q: Any,
+    k: int,
+    exclude_self: bool = False,
+    n_jobs: int = -1,
+    arrays: Arrays = CPU,
+    kernel: SampleKernel | None = None,
+) -> np.ndarray:
+    """Indices (m, k) of (almost all of) the rows of X (n x d) nearest to each row of Q (m x d), nearest first.
 
-    Distances are computed from the differences in all columns; ties are ordered by index. With `exclude_self`, Q is X
+    Euclidean distances are computed from the differences in all columns; those of another `kernel` as it says, among
+    the rows that are near by Euclidean distance. Ties are ordered by index. With `exclude_self`, Q is X
     and rows are not their own neighbors; duplicates of a row are.
     """
     n = X.shape[0]
     k = min(k, n - exclude_self)
-    distances, indices = np.empty((Q.shape[0], k)), np.empty((Q.shape[0], k), dtype=np.int64)
+    indices: np.ndarray = arrays.stored((Q.shape[0], k), arrays.integers(n).dtype.name)
     if k == 0 or Q.shape[0] == 0:
-        return distances, indices
-    keep = min(candidates_kept(k, index.axes), n - exclude_self)
+        return indices
+    euclidean = kernel is None or kernel.name in EUCLIDEAN_KERNELS
+    keep = min(candidates_kept(k, index.axes) if euclidean else OTHER_DISTANCES * k, n - exclude_self)
     sizes = np.diff(index.starts)
+    sparse = scipy.sparse.issparse(X)
+    squares = row_norms(X, squared=True) if sparse else np.empty(0)
 
     def search(cell: int, queries: np.ndarray, sorted_rows: np.ndarray) -> None:
         # Z (m x r) relative to the cell center, so that float32 suffices for differences.
@@ -116,12 +159,26 @@ def cell_neighbors(
         Z = Z - index.centres[cell]
         near_cells = cells_to_search(index.centres, sizes, cell, Z, keep)
         columns = np.concatenate([np.arange(index.starts[j], index.starts[j + 1]) for j in near_cells])
-        scores = partial_distances(Z, index.rows[columns] - index.centres[cell])
+        if sparse:
+            rows = index.order[columns]
+            scores = sparse_partial_distances(Q[queries], X[rows], squares[rows])
+        else:
+            scores = partial_distances(Z, index.rows[columns] - index.centres[cell])
         if exclude_self:
             scores[np.arange(sorted_rows.size), np.searchsorted(columns, sorted_rows)] = np.inf
-        near = np.sort(index.order[columns[smallest(scores, keep)]], axis=1)
-        distances[queries], indices[queries] = nearest_candidates(X, Q[queries], near, k)
+        best = smallest(scores, keep)
+        by_index = np.argsort(index.order[columns[best]], axis=1)
+        best = np.take_along_axis(best, by_index, axis=1)
+        near = index.order[columns[best]]
+        known: np.ndarray | None = None
+        if kernel and not euclidean:
+            known = kernel.distances_to(X, near, Q[queries])
+        elif sparse:  # all columns were compared
+            known = np.take_along_axis(scores, best, axis=1)
+        indices[queries] = nearest_candidates(X, Q[queries], near, k, known)[1]
+        finished(queries.size)
 
+    finished = counter(Q.shape[0], "rows searched")
     with one_blas_thread():  # parallel over cells
         if exclude_self:
             order, starts = index.order, index.starts
@@ -132,7 +189,7 @@ def cell_neighbors(
         Parallel(n_jobs, backend="threading", batch_size=4)(
             delayed(search)(cell, order[start:stop], np.arange(start, stop)) for cell, start, stop in row_groups(starts)
         )
-    return distances, indices
+    return indices
 
 
 def candidates_kept(k: int, axes: np.ndarray) -> int:
@@ -148,8 +205,13 @@ def row_groups(starts: np.ndarray) -> Iterator[tuple[int, int, int]]:
             yield cell, start, min(start + GROUP, starts[cell + 1])
 
 
-def nearest_candidates(X: np.ndarray, Q: np.ndarray, near: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest of the candidates `near` (m x keep; rows of X, ascending) of each row of Q."""
+def nearest_candidates(
+    X: Any, Q: Any, near: np.ndarray, k: int, scores: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest of the candidates `near` (m x keep; rows of X, ascending) of each row of Q, by scores if given."""
+    if scores is not None:
+        nearest = np.argsort(scores, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(scores, nearest, axis=1), np.take_along_axis(near, nearest, axis=1)
     distances, indices = np.empty((Q.shape[0], k)), np.empty((Q.shape[0], k), dtype=np.int64)
     step = max(1, 2**17 // (near.shape[1] * X.shape[1]))
     for start in range(0, Q.shape[0], step):
@@ -162,15 +224,18 @@ def nearest_candidates(X: np.ndarray, Q: np.ndarray, near: np.ndarray, k: int) -
     return distances, indices
 
 
-def project(X: np.ndarray, mean: np.ndarray, axes: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Principal components of the rows, float32 (n x r)."""
-    dtype = np.result_type(X, np.float32)
+def project(X: Any, mean: np.ndarray, axes: np.ndarray, n_jobs: int, out: np.ndarray | None = None) -> np.ndarray:
+    """Principal components of the rows, float32 (n x r), in `out` if given."""
+    dtype = np.result_type(X.dtype, np.float32)
     shift, rotation = mean.astype(dtype), axes.astype(dtype)
-    blocks = Parallel(n_jobs, backend="threading")(
-        delayed(lambda start: ((X[start : start + 4096] - shift) @ rotation).astype(np.float32))(start)
-        for start in range(0, X.shape[0], 4096)
-    )
-    return np.concatenate(blocks)
+    components = np.empty((X.shape[0], axes.shape[1]), dtype=np.float32) if out is None else out
+
+    def fill(start: int) -> None:
+        rows = X[start : start + 4096]
+        components[start : start + 4096] = (rows if scipy.sparse.issparse(rows) else rows - shift) @ rotation
+
+    Parallel(n_jobs, backend="threading")(delayed(fill)(start) for start in range(0, X.shape[0], 4096))
+    return components
 
 
 def partial_distances(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -178,6 +243,19 @@ def partial_distances(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
     S = Z @ (np.float32(-2) * Y.T)
     S += np.einsum("ij,ij->i", Y, Y)
     return S
+
+
+def sparse_partial_distances(Q: Any, X: Any, squares: np.ndarray) -> np.ndarray:
+    """`partial_distances` between the rows of CSR matrices Q (m x d) and X (w x d), with the squared norms of those."""
+    used, place = np.unique(Q.indices), np.zeros(Q.shape[1], dtype=np.int32)
+    place[used] = np.arange(1, used.size + 1)
+    columns = place[X.indices]
+    kept = columns > 0
+    starts = np.concatenate([[0], np.cumsum(kept)])[X.indptr]
+    X = scipy.sparse.csr_array((X.data[kept], columns[kept] - 1, starts), shape=(X.shape[0], used.size))
+    dense = np.zeros((used.size, Q.shape[0]), dtype=X.dtype)
+    dense[place[Q.indices] - 1, np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))] = Q.data
+    return np.ascontiguousarray((squares[:, None] - 2 * (X @ dense)).T)
 
 
 def nearest_center(Z: np.ndarray, centers: np.ndarray, n_jobs: int) -> np.ndarray:

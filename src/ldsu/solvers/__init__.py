@@ -6,6 +6,7 @@ settings) -> bytes`` that estimates its peak memory. It takes what does not depe
 use it as ``LDSU(solver=...)``.
 """
 
+from ldsu.solvers._added_rows import AddedRows
 from ldsu.solvers._exact import (
     FILTERS,
     KernelExpansion,
@@ -22,6 +23,10 @@ from ldsu.solvers._sparse import (
     Frame,
     Landmarks,
     LocalExpansion,
+    arrays_in_files,
+    disk_with_files,
+    memory_with_files,
+    model_memory,
     resolve_n_directions,
     solve_sparse,
     sparse_memory,
@@ -37,6 +42,7 @@ __all__ = [
     "MAX_CONDITIONING",
     "MEMORY",
     "SOLVERS",
+    "AddedRows",
     "Frame",
     "JointSystem",
     "KernelExpansion",
@@ -45,11 +51,15 @@ __all__ = [
     "Problem",
     "Settings",
     "Solution",
+    "arrays_in_files",
     "coarse_inverse_of",
     "columns_of",
     "conjugate_gradients",
+    "disk_with_files",
     "filtered_labelled_kernel",
     "graph_key",
+    "memory_with_files",
+    "model_memory",
     "resolve_n_directions",
     "rounded_product",
     "smooth_features",

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import gen_batches
 
-from ldsu._utils.arrays import CPU, Arrays, arrays_on
+from ldsu._utils.arrays import CPU, Arrays, arrays_on, row_blocks
 from ldsu._utils.memory import BLOCK_BYTES, require_memory
+from ldsu._utils.sizes import PicklesFields
 from ldsu.graphs import class_laplacian_rows
-from ldsu.kernels import Kernel
+from ldsu.kernels import CenteredPoints, Kernel
 from ldsu.labels import class_counts
 from ldsu.solvers._problem import Problem, graph_key, rounded_product, stage
 from ldsu.solvers._types import Settings, Solution
@@ -315,7 +316,7 @@ def choose_anchors(
 
 
 @dataclass(frozen=True)
-class KernelExpansion:
+class KernelExpansion(PicklesFields):
     """``features(x) = k(x, points) @ coefficients - offset``.
 
     Attributes
@@ -338,14 +339,21 @@ class KernelExpansion:
     offset: np.ndarray | float = 0.0
     device: str = "cpu"
 
+    @cached_property
+    def _centered(self) -> CenteredPoints | None:
+        """The points as an RBF kernel needs them: a copy, which is kept if it is no larger than a block."""
+        dense_rbf = self.kernel.name == "rbf" and self.device == "cpu" and isinstance(self.points, np.ndarray)
+        return CenteredPoints.of(self.points) if dense_rbf and 8 * self.points.size <= BLOCK_BYTES else None
+
     def __call__(self, X: Any) -> np.ndarray:
         """Features (len(X), r) of the rows of X, with the dtype of X, computed in blocks."""
         arrays = arrays_on(self.device)
         n, (b, r) = X.shape[0], self.coefficients.shape
         features = np.empty((n, r), dtype=X.dtype)
         coefficients = arrays.put(self.coefficients)
-        for block in gen_batches(n, max(1, max(BLOCK_BYTES, arrays.block_bytes) // (8 * max(b, 1)))):
-            K = self.kernel(X[block], self.points, arrays)
+        points = self.points if self._centered is None or scipy.sparse.issparse(X) else self._centered
+        for block in row_blocks(n, max(BLOCK_BYTES, arrays.block_bytes) // (8 * max(b, 1))):
+            K = self.kernel(X[block], points, arrays)
             with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
                 features[block] = arrays.get(K @ coefficients) - self.offset
         if not np.isfinite(features).all():

@@ -10,11 +10,16 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import Arrays
+from ldsu._utils.stages import counter
 from ldsu.labels import class_counts
 from ldsu.solvers._types import Settings
 
+# Entries whose squares are summed together, in double precision.
+ENTRIES = 2**24
 # Converged columns are dropped when at most this fraction of the columns is left.
 MAX_LEFT = 0.7
+# Directions of known solutions with less than this share of the largest eigenvalue are not used to start others.
+SPAN_PRECISION = 1e-6
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,9 @@ class JointSystem:
         labelled = np.flatnonzero(codes >= 0)
         class_sizes = class_counts(codes)
         sizes = class_sizes[codes[labelled]]
-        diagonal = xp.bincount(columns, weights=values**2, minlength=n)
+        diagonal = 0
+        for block in gen_batches(columns.shape[0], ENTRIES):
+            diagonal = diagonal + xp.bincount(columns[block], weights=values[block] ** 2, minlength=n)
         diagonal = diagonal + xp.bincount(members.reshape(-1), weights=diagonals.reshape(-1), minlength=n)
         diagonal[arrays.put(labelled)] += arrays.put(eta * (sizes - 1.0), "float64")
         scale = arrays.put(1 / xp.sqrt(diagonal), dtype)
@@ -66,7 +73,7 @@ class JointSystem:
         first = (members[:, :, None] + 0 * members[:, None, :]).reshape(-1)
         second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
         L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
-        samples, p = arrays.put(np.arange(n)), int(groups.max()) + 1
+        samples, p = arrays.integers(n), int(groups.max()) + 1
         m, c = labelled.size, class_sizes.size
         ones, numbers, classes = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes[labelled])
         system = cls(
@@ -114,42 +121,84 @@ class JointSystem:
 
     def apply(self, V: Any) -> Any:
         """``D^-1/2 B D^-1/2 @ V``."""
+        local = self.G_T @ (self.G @ V)  # first: two products are held at a time
         product = self.graphs(V)
-        product += self.G_T @ (self.G @ V)
+        product += local
         return product
 
-    def solve(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
-        """``B^-1 E_A``, ``eta M P``, ``H = P - B^-1 eta M P``, iterations, and the largest relative residual."""
+    def solve(
+        self,
+        anchors: np.ndarray,
+        P: Any,
+        settings: Settings,
+        known: tuple[Any, np.ndarray] | None = None,
+        start: tuple[Any, Any] | None = None,
+    ) -> tuple[Any, Any, Any, int, float]:
+        """``B^-1 E_A``, ``eta M P``, ``H = P - B^-1 eta M P``, iterations, and the largest relative residual.
+
+        `known` are columns of ``B^-1`` as rows (k, n), and their places: solves start from their best combination. Or
+        they start from approximations, as rows, of ``B^-1 E_A`` and ``B^-1 eta M P``.
+        """
         arrays = self.arrays
+        span = None if known is None else (known[0], self._inverse_gram(*known))
         n, p = P.shape
-        Z = arrays.zeros((n, anchors.size), self.dtype)
-        MP = arrays.zeros((n, p), self.dtype)
-        H = arrays.zeros((n, p), self.dtype)
+        # By columns, in files: those of a block are written together.
+        Z = arrays.stored((n, anchors.size), self.dtype, "F")
+        MP = arrays.stored((n, p), self.dtype, "F")
+        H = arrays.stored((n, p), self.dtype, "F")
+        solved = counter(anchors.size + p, "columns solved")
 
         def fill(part: slice) -> tuple[int, float]:
             first, second = columns_of(part, anchors.size)
             Z[:, first], MP[:, second], H[:, second], iterations, residual = self.solve_columns(
-                anchors[first], P[:, second], settings
+                anchors[first],
+                P[:, second],
+                settings,
+                span,
+                None if start is None else arrays.xp.concatenate([start[0][first], start[1][second]]).T,
             )
+            solved(part.stop - part.start)
             return iterations, residual
 
         outcomes = arrays.map(fill, gen_batches(anchors.size + p, arrays.columns))
         return Z, MP, H, max(i for i, _ in outcomes), max(r for _, r in outcomes)
 
-    def solve_columns(self, anchors: np.ndarray, P: Any, settings: Settings) -> tuple[Any, Any, Any, int, float]:
+    def _inverse_gram(self, Z: Any, places: np.ndarray) -> Any:
+        """Pseudo-inverse of the entries of ``B^-1`` at some places, whose columns are the rows of Z (k, n)."""
+        Z_AA = self.arrays.put(Z[:, self.arrays.put(places)], "float64")
+        S, U = self.arrays.eigh((Z_AA + Z_AA.T) / 2)
+        S, U = S[SPAN_PRECISION * S[-1] < S], U[:, self.arrays.put(SPAN_PRECISION * S[-1] < S)]
+        return self.arrays.put((U / self.arrays.put(S)) @ U.T, self.dtype)
+
+    def solve_columns(
+        self,
+        anchors: np.ndarray,
+        P: Any,
+        settings: Settings,
+        span: tuple[Any, Any] | None = None,
+        start: Any = None,
+    ) -> tuple[Any, Any, Any, int, float]:
         """`solve` for some anchors and some columns of P (n x b) together."""
         arrays, xp = self.arrays, self.arrays.xp
         rows, a = arrays.put(anchors), anchors.size
         scale = self.scale[:, None]
-        rhs = arrays.zeros((self.scale.shape[0], a + P.shape[1]), self.dtype)
-        rhs[rows, xp.arange(a)] = self.scale[rows]
-        if P.shape[1]:
-            rhs[:, a:] = self.graphs(P / scale)
+
+        def right_hand_sides() -> Any:  # made again rather than kept
+            rhs = arrays.zeros((self.scale.shape[0], a + P.shape[1]), self.dtype)
+            rhs[rows, xp.arange(a)] = self.scale[rows]
+            if P.shape[1]:
+                rhs[:, a:] = self.graphs(P / scale)
+            return rhs
+
+        if span is not None:  # Z Z_AA^-1 Z^T is the inverse of B in the span of columns Z of B^-1
+            start = span[0].T @ (span[1] @ (span[0] @ (right_hand_sides() / scale)))
+        start = None if start is None else start / scale
         solution, iterations, residual = conjugate_gradients(
-            self.apply, self.precondition, rhs, settings.tol, settings.max_iter, xp
+            self.apply, self.precondition, right_hand_sides, settings.tol, settings.max_iter, xp, start=start
         )
         solution *= scale
-        return solution[:, :a], rhs[:, a:] / scale, P - solution[:, a:], iterations, residual
+        MP = self.graphs(P / scale) / scale if P.shape[1] else P
+        return solution[:, :a], MP, P - solution[:, a:], iterations, residual
 
 
 def columns_of(part: slice, a: int) -> tuple[slice, slice]:
@@ -176,6 +225,7 @@ def conjugate_gradients(
     max_iter: int,
     xp: Any,
     inner_products: Callable[[Any, Any], Any] | None = None,
+    start: Any = None,
 ) -> tuple[Any, int, float]:
     """Solve ``A X = B`` for a symmetric positive definite A until the relative residual of every column is below `tol`.
 
@@ -194,6 +244,8 @@ def conjugate_gradients(
     inner_products : callable or None
         ``inner_products(A, B)`` are those of each column of A with that of B. Rows may be distributed over processes
         that all call this function, if it returns the same result in all of them.
+    start : array of shape (n, q) or None
+        First approximation of X, which is overwritten; None is 0.
 
     Returns
     -------
@@ -220,7 +272,10 @@ def conjugate_gradients(
         R += B
     squares = products(R, R)
     unit = every_unit = xp.where(squares > 0, squares, xp.ones_like(squares))
-    solved = X = xp.zeros_like(R)
+    solved = X = xp.zeros_like(R) if start is None else start
+    if start is not None:
+        R -= apply(X)
+        squares = products(R, R)
     D = precondition(R)
     inner = products(R, D)
     (columns,), iterations = xp.where(unit > 0), 0  # all of them, on the device
@@ -247,13 +302,14 @@ def conjugate_gradients(
         R -= AD
         xp.multiply(D, step, out=AD)  # reuse memory: allocation is as expensive as the product
         X += AD
+        del AD  # free memory for the next product
         squares = products(R, R)
         Z = precondition(R)
         before, inner = xp.where(inner > 0, inner, ones), products(R, Z)
         D *= inner / before
         D += Z
         iterations += 1
-        del AD, Z  # free memory for the next product
+        del Z
     if X is not solved:
         solved[:, columns] = X
     del R, D, X

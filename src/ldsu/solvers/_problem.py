@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import wraps
 from itertools import pairwise
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import joblib
 import numpy as np
@@ -13,10 +13,13 @@ import scipy.sparse
 from sklearn.utils import check_array
 
 from ldsu._utils.arrays import CPU, Arrays, arrays_on
+from ldsu._utils.memory import require_memory
+from ldsu._utils.sizes import bytes_held
 from ldsu._utils.stages import Stages
 from ldsu.graphs import class_laplacian_rows, clique_laplacian, clique_scatter
-from ldsu.kernels import FLOATS, Kernel, check_mask, dense, resolve_kernel
+from ldsu.kernels import FLOATS, Kernel, check_mask, dense, resolve_kernel, stacked
 from ldsu.neighbors import input_neighbors, kernel_neighbors
+from ldsu.solvers._more_rows import more_stages
 from ldsu.solvers._sparse import SparseStages
 from ldsu.solvers._types import Settings
 from ldsu.spectrum import KernelBasis
@@ -25,6 +28,8 @@ from ldsu.spectrum import KernelBasis
 KEEP_BYTES = 2**28
 MAX_KEPT = 8
 TRIANGLE_BLOCKS = 6
+# Bytes per entry assumed for the comparison of samples: blocks that fit into a processor's cache.
+COMPARED_BYTES = 512
 # lam times strength that agrees to this many digits is one product: 0.1 * 100 is 1 * 10.
 PRODUCT_DIGITS = 12
 P = ParamSpec("P")
@@ -51,8 +56,9 @@ class Problem(SparseStages):
 
     Pass it to ``fit(X, y, problem=problem)`` of `LDSU` or `LDSUClassifier` for many fits to the same samples with other
     labels or parameters. A fit computes only what depends on what has changed, with the result of a fit without it:
-    other labels reuse kernel, neighbors, graphs and the factored or decomposed system; another `lam` or `strength`
-    reuses kernel, neighbors and graphs. It holds a copy of X, and kernel matrices while it exists.
+    other labels reuse kernel, neighbors, graphs and the factored or decomposed system, and of the sparse solver the
+    solved columns: those of new labels are solved to the tolerance `tol`. Another `lam` or `strength` reuses kernel,
+    neighbors and graphs. It holds a copy of X, and kernel matrices and columns while it exists.
 
     Parameters
     ----------
@@ -81,6 +87,50 @@ class Problem(SparseStages):
         self._start(X, arrays=arrays_on(device), reusable=True)
         self.device = device
 
+    def add_rows(self, X: Any) -> Self:
+        """Add unlabelled samples after those of the problem, without starting over.
+
+        The next fit takes all of them, and a label, or -1, for each. The sparse solver searches the neighbors of the
+        new rows among all rows, and puts them last in its order: its factor gets further rows. This differs from a
+        problem of all rows in what was learned from the first ones: bandwidth, units, landmarks and the rows that
+        strength is chosen on, and a new row is a neighbor of an old one only if it lists that one, too. Make another
+        problem of all rows when they have become many. The exact solver computes its stages again, but not the
+        bandwidth.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (t, d)
+
+        Returns
+        -------
+        self : object
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from ldsu import LDSUClassifier, Problem
+        >>> X, y = load_iris(return_X_y=True)
+        >>> few = np.where(np.arange(150) % 10, -1, y)
+        >>> problem = Problem(X[:100])
+        >>> model = LDSUClassifier().fit(X[:100], few[:100], problem=problem)
+        >>> model = LDSUClassifier().fit(X, few, problem=problem.add_rows(X[100:]))
+        """
+        check_mask(X)
+        sparse = scipy.sparse.issparse(self.X)
+        X = check_array(X, accept_sparse="csr" if sparse else False, dtype=self.X.dtype)
+        if X.shape[1] != self.X.shape[1]:
+            raise ValueError(f"X has {X.shape[1]} columns, but the samples of the problem have {self.X.shape[1]}.")
+        stack = stacked(self.X, X)
+        n_new = X.shape[0]
+        require_memory(
+            2 * bytes_held(stack),  # samples in the units of the solver, and their index
+            f"Adding {n_new:,} rows to {self.n:,}",
+            "Add fewer rows, or make a problem of fewer rows.",
+        )
+        self.replace(lambda kept: more_stages(kept, X, self.arrays))
+        self.X, self.n = stack, stack.shape[0]
+        return self
+
     @classmethod
     def once_for(cls, X: Any, X_new: Any = None, **options: Any) -> Problem:
         """A problem of validated samples that nobody changes, with the options of `_start`."""
@@ -104,6 +154,7 @@ class Problem(SparseStages):
         problem is `reusable`; otherwise memory is reused as early as possible.
         """
         self.X, self.X_new, self.n = X, X_new, X.shape[0]
+        self.n_drawn = self.n
         self.arrays, self.reusable, self.stages = arrays, reusable, stages or Stages("Problem")
         super().__init__(keep or int(np.clip(KEEP_BYTES // (8 * self.n**2), 1, MAX_KEPT)))
 
@@ -113,10 +164,25 @@ class Problem(SparseStages):
             raise ValueError(
                 f"problem is on device {self.device!r}, but the estimator on {device!r}. Use Problem(X, {device=})."
             )
-        if not _same_samples(self.X, X):
+        if X is not self.X and not _same_samples(self.X, X):
             raise ValueError("problem was made from samples other than X. Make another: Problem(X).")
         if scipy.sparse.issparse(self.X) and not scipy.sparse.issparse(X):
             self.X = X  # a precomputed kernel, made dense
+
+    def holds(self, X: Any) -> bool:
+        """Whether X is an array of the same floats, or of integers, with the samples of the problem: it is valid."""
+        if type(X) is not np.ndarray or type(self.X) is not np.ndarray or X.shape != self.X.shape:
+            return False
+        if X.dtype != self.X.dtype and not (X.dtype.kind in "biu" and self.X.dtype == np.float64):
+            return False
+        unequal: list[slice] = []
+
+        def compare(block: slice) -> None:
+            if not unequal and not np.array_equal(X[block], self.X[block]):
+                unequal.append(block)
+
+        CPU.each(compare, self.n, COMPARED_BYTES * X.shape[1])
+        return not unequal
 
     def kernel(self, **parameters: Any) -> Kernel:
         """The kernel with its bandwidth, from the kernel parameters of an estimator."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
 
-from ldsu._utils.memory import require_memory
+from ldsu._utils.memory import available_memory, require_memory
+from ldsu._utils.stages import announce, counter
+from ldsu._utils.temporary import file_array, require_disk
 from ldsu.encoders import Encoder
 from ldsu.tables.columns import (
     Column,
@@ -36,6 +38,8 @@ COUNT_COLUMNS, COUNT_DENSITY = 200, 0.03
 FLAGGED_SHARE = 0.2
 # Number of matrices of the size of the numbers that are held at once while they are filled and scaled.
 MATRICES = 5
+# Share of the free memory for those of a block of columns of a large table.
+BLOCK_SHARE = 0.25
 # Sums of the squares of larger numbers overflow.
 LARGEST = np.float64(1e150)
 
@@ -50,19 +54,14 @@ class Numbers:
     flagged: np.ndarray  # columns that get an indicator column, 1 where the value was missing
 
     @classmethod
-    def learn(cls, N: np.ndarray, scaling: Scaling, separate: np.ndarray, flag: bool) -> Numbers:
-        """Learn from N (n, p) with NaN for missing values.
+    def learn(cls, blocks: Iterable[np.ndarray], scaling: Scaling, separate: np.ndarray, flag: bool) -> Numbers:
+        """Learn from N (n, p) with NaN for missing values, in blocks of columns.
 
         `separate` (p,) are columns that are always standardized separately, such as times; `flag` allows indicator
         columns of missing values.
         """
-        missing = np.isnan(N)
-        shares = missing.mean(axis=0)
-        fill = np.zeros(N.shape[1])
-        some = (shares > 0) & (shares < 1)
-        fill[some] = np.nanmedian(N[:, some], axis=0)
-        filled = np.where(missing, fill, N)
-        center, scale = filled.mean(axis=0), filled.std(axis=0)
+        found = [_fill_center_scale(N) for N in blocks]
+        shares, fill, center, scale = (np.concatenate(parts) for parts in zip(*found, strict=True))
         if scaling == "common" and not separate.all():
             scale = np.where(separate, scale, np.sqrt(np.mean(scale[~separate] ** 2)))
         elif scaling == "none":
@@ -80,6 +79,44 @@ class Numbers:
     def n_columns(self) -> int:
         """Number of encoded columns."""
         return int(self.fill.size + self.flagged.size)
+
+
+def _fill_center_scale(N: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Shares of missing values of the columns N (n, p), what fills them, and mean and deviation of the filled."""
+    missing = np.isnan(N)
+    shares = missing.mean(axis=0)
+    fill = np.zeros(N.shape[1])
+    some = (shares > 0) & (shares < 1)
+    fill[some] = np.nanmedian(N[:, some], axis=0)
+    filled = np.where(missing, fill, N)
+    return shares, fill, filled.mean(axis=0), filled.std(axis=0)
+
+
+@dataclass(frozen=True)
+class ColumnBlocks:
+    """Columns of a large table as numbers, read in blocks whenever they are iterated over."""
+
+    table: Table
+    numeric: list[Column]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """Blocks (n, b), float64."""
+        n, p = self.table.n_rows, self.table.n_matrix_columns
+        step = max(1, int(BLOCK_SHARE * available_memory()) // (8 * MATRICES * n))
+        for start in range(0, p, step):
+            announce(f"{start:,} of {p:,} columns")
+            assert self.table.matrix is not None
+            N = np.asarray(self.table.matrix[:, start : start + step], dtype=np.float64)
+            _require_usable(N, self.table)
+            yield N
+        for start in range(0, len(self.numeric), step):
+            block = self.numeric[start : start + step]
+            announce(f"{start:,} of {len(self.numeric):,} columns")
+            N = np.empty((n, len(block)))
+            for place, column in enumerate(block):
+                N[:, place] = numbers_of(self.table, [column])[:, 0]
+            _require_usable(N, self.table, [column.name for column in block])
+            yield N
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,17 +170,19 @@ class TableEncoder:
         notes: list[str] = []
         numbers = counts = None
         if p or numeric:
-            N = _number_matrix(table, numeric)
+            blocks: Iterable[Any] = ColumnBlocks(table, numeric) if table.is_large else [_number_matrix(table, numeric)]
             names = [*(f"column {j + 1}" for j in range(p)), *(column.name for column in numeric)]
             separate = np.array([False] * p + [column.kind == "time" for column in numeric], dtype=bool)
-            scaling, separate = _resolve_scaling(N, scaling, separate, table.image_shape, names, notes)
+            scaling, separate = _resolve_scaling(blocks, scaling, separate, table, names, notes)
             if scaling == "counts":
+                N = _number_matrix(table, numeric) if table.is_large else next(iter(blocks))
                 counts = Words.learn_from_counts(_counts(N, table))
             else:
-                N = _dense(N, table)
-                numbers = Numbers.learn(N, scaling, separate, flag=p == 0)
+                blocks = blocks if table.is_large else [_dense(next(iter(blocks)), table)]
+                numbers = Numbers.learn(blocks, scaling, separate, flag=p == 0)
                 more = f"; columns with more than {FLAGGED_SHARE:.0%} missing get an indicator column"
-                missing = dict(zip(names, np.isnan(N).sum(axis=0).tolist(), strict=True))
+                n_missing = np.concatenate([np.isnan(N).sum(axis=0) for N in blocks])
+                missing = dict(zip(names, n_missing.tolist(), strict=True))
                 _note_missing(missing, f"filled with the column median{more if numbers.flagged.size else ''}", notes)
         else:
             scaling = "each"
@@ -173,10 +212,26 @@ class TableEncoder:
         )
 
     def transform(self, table: Table) -> np.ndarray:
-        """Points (n, d) of the rows of a table with the same columns; other columns are ignored."""
+        """Points (n, d) of the rows of a table with the same columns; other columns are ignored.
+
+        Those of a large table are in single precision, in a temporary file.
+        """
         if self.photos is not None:
             table = _without_pixels(table)
         self.check(table)
+        if not table.is_large:
+            return self._points(table)
+        n, d = table.n_rows, self.n_points_columns
+        require_disk(4 * n * d, f"{table.source.name} with {n:,} rows and {d:,} encoded columns")
+        X = file_array((n, d), np.float32)
+        encoded = counter(n, "rows encoded")
+        for part in table.row_blocks():
+            X[part.first_row : part.first_row + part.n_rows] = self._points(part)
+            encoded(part.n_rows)
+        return X
+
+    def _points(self, table: Table) -> np.ndarray:
+        """`transform` of a table in memory, float64."""
         blocks = []
         if self.numbers is not None or self.counts is not None:
             N = _number_matrix(table, self.of_kind("number", "time"))
@@ -224,8 +279,8 @@ class TableEncoder:
         """Number of missing values of a table that are filled."""
         if self.numbers is None:
             return 0
-        N = _number_matrix(table, self.of_kind("number", "time"))
-        return int(np.isnan(N.data if scipy.sparse.issparse(N) else N).sum())
+        numbers = (_number_matrix(part, self.of_kind("number", "time")) for part in table.row_blocks())
+        return sum(int(np.isnan(N.data if scipy.sparse.issparse(N) else N).sum()) for N in numbers)
 
     def decisions(self) -> list[tuple[str, str, str]]:
         """(column, kind, encoding) of each column; unnamed columns are grouped."""
@@ -376,20 +431,20 @@ def _learn_words(table: Table, name: str) -> Words:
 
 
 def _resolve_scaling(
-    N: Any, scaling: str, separate: np.ndarray, image_shape: tuple[int, ...] | None, names: list[str], notes: list[str]
+    blocks: Iterable[Any], scaling: str, separate: np.ndarray, table: Table, names: list[str], notes: list[str]
 ) -> tuple[Scaling, np.ndarray]:
-    """How numbers are scaled, and which columns are always scaled separately."""
+    """How numbers, in blocks of columns, are scaled, and which columns are always scaled separately."""
     if scaling in SCALINGS:
         return scaling, separate
-    if image_shape is not None:
+    if table.image_shape is not None:
         return "common", separate
-    if _look_like_counts(N):
+    if len(names) >= COUNT_COLUMNS and _look_like_counts(blocks, table.n_rows * len(names)):
         notes.append(
-            f"{N.shape[1]:,} columns of integers, nearly all 0, are treated as counts of words or events "
+            f"{len(names):,} columns of integers, nearly all 0, are treated as counts of words or events "
             "(to change this, use --scale each or common)."
         )
         return "counts", separate
-    lowest, highest = _extremes(N)
+    lowest, highest = (np.concatenate(parts) for parts in zip(*map(_extremes, blocks), strict=True))
     ranges = highest.astype(np.float64) - lowest
     varying = ~separate & (ranges > 0)
     if varying.sum() < 2:
@@ -406,15 +461,14 @@ def _resolve_scaling(
     return "common", separate | apart
 
 
-def _look_like_counts(N: Any) -> bool:
-    n, p = N.shape
-    if p < COUNT_COLUMNS:
-        return False
-    values = N.data if scipy.sparse.issparse(N) else np.asarray(N)
-    nonzero = np.count_nonzero(values)
-    return bool(
-        0 < nonzero <= COUNT_DENSITY * n * p and values.min(initial=0) >= 0 and np.all(values == np.floor(values))
-    )
+def _look_like_counts(blocks: Iterable[Any], size: int) -> bool:
+    nonzero = 0
+    for N in blocks:
+        values = N.data if scipy.sparse.issparse(N) else np.asarray(N)
+        nonzero += int(np.count_nonzero(values))
+        if nonzero > COUNT_DENSITY * size or values.min(initial=0) < 0 or np.any(values != np.floor(values)):
+            return False
+    return nonzero > 0
 
 
 def _extremes(N: Any) -> tuple[np.ndarray, np.ndarray]:

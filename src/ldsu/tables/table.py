@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils import gen_batches
+
+from ldsu._utils.temporary import BLOCK_ROWS, is_mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,10 +41,11 @@ class Table:
     ----------
     source : Path
         The file or the folder it was read from.
-    frame : pyarrow.Table, optional
-        Named columns. In CSV and TSV files all columns are strings, and null if empty or a marker of a missing value.
+    frame : pyarrow.Table or ColumnFile, optional
+        Named columns, read when they are asked for if the file is large. In CSV and TSV files all columns are strings,
+        and null if empty or a marker of a missing value.
     matrix : ndarray or csr_array of shape (n, p), optional
-        Unnamed columns, as float64, float32 or uint8.
+        Unnamed columns, as float64, float32 or uint8, or a large file mapped into memory.
     is_text : bool
         Whether the values of the frame are unparsed text.
     decimal : {".", ","}
@@ -58,6 +62,8 @@ class Table:
         Column of the frame that the file format defines as the label.
     notes : tuple of str
         Decisions of the reader, one sentence each.
+    first_row : int
+        Number of the first row in the file, from 0.
 
     Examples
     --------
@@ -69,7 +75,7 @@ class Table:
     """
 
     source: Path
-    frame: pa.Table | None = None
+    frame: Any = None
     matrix: np.ndarray | scipy.sparse.csr_array | None = None
     is_text: bool = False
     decimal: str = "."
@@ -79,6 +85,7 @@ class Table:
     label_name: str | None = None
     notes: tuple[str, ...] = ()
     first_index: int | None = None
+    first_row: int = 0
 
     def __post_init__(self) -> None:
         if self.frame is None and self.matrix is None:
@@ -107,12 +114,33 @@ class Table:
         assert self.frame is not None
         return self.frame[name]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it is read from its file in parts, by columns or blocks of rows."""
+        return is_mapped(self.matrix) or hasattr(self.frame, "blocks")
+
+    def row_blocks(self) -> Iterator[Table]:
+        """The table in parts of consecutive rows, if it is large; otherwise as a whole."""
+        if not self.is_large:
+            yield self
+        elif hasattr(self.frame, "blocks"):
+            start = 0
+            for frame in self.frame.blocks():
+                yield replace(self, frame=frame, first_row=start)
+                start += frame.num_rows
+        else:
+            assert self.matrix is not None
+            for rows in gen_batches(self.n_rows, BLOCK_ROWS):
+                frame = None if self.frame is None else self.frame.slice(rows.start, rows.stop - rows.start)
+                yield replace(self, matrix=np.array(self.matrix[rows]), frame=frame, first_row=rows.start)
+
     def place(self, row: int, column: str | int | None = None) -> str:
         """Position of a value, counted from 0, for messages: ``"digits.csv, line 17, column 'age'"``."""
         if self.row_names is not None:
             place = f"{self.source.name}/{self.row_names[row]}"
         else:
-            place = f"{self.source.name}, {f'row {row + 1}' if self.lines is None else f'line {self.lines[row]}'}"
+            number = f"row {self.first_row + row + 1}" if self.lines is None else f"line {self.lines[row]}"
+            place = f"{self.source.name}, {number}"
         if column is None:
             return place
         return f"{place}, column {column + 1 if isinstance(column, int) else repr(column)}"

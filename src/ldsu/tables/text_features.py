@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.decomposition import TruncatedSVD
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
-from sklearn.preprocessing import normalize
+
+# scikit-learn's text features are imported where they are used: few tables have texts.
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 DIRECTIONS = 100
 MAX_WORDS = 20_000
@@ -38,6 +39,8 @@ class Words:
     @classmethod
     def learn(cls, texts: np.ndarray) -> Words:
         """Learn words and directions from texts (n,), None if missing; empty if no word occurs in two texts."""
+        from sklearn.feature_extraction.text import CountVectorizer
+
         vectorizer = CountVectorizer(min_df=min(MIN_DOCUMENTS, len(texts)), max_features=MAX_WORDS)
         try:
             counts = vectorizer.fit_transform([text or "" for text in texts])
@@ -49,6 +52,9 @@ class Words:
     @classmethod
     def learn_from_counts(cls, counts: Any) -> Words:
         """Learn idf and directions from sparse counts (n, v)."""
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfTransformer
+
         n, v = counts.shape
         weighting = TfidfTransformer(sublinear_tf=True).fit(counts)
         rank = max(1, min(DIRECTIONS, n - 1, v - 1))
@@ -64,6 +70,8 @@ class Words:
 
     def of_counts(self, counts: Any) -> np.ndarray:
         """Points (n, r) of sparse counts (n, v)."""
+        from sklearn.preprocessing import normalize
+
         return normalize(self._weighting.transform(counts) @ self.directions.astype(np.float64))
 
     @property
@@ -73,10 +81,14 @@ class Words:
 
     @cached_property
     def _vectorizer(self) -> CountVectorizer:
+        from sklearn.feature_extraction.text import CountVectorizer
+
         return CountVectorizer(vocabulary=list(self.vocabulary))
 
     @cached_property
     def _weighting(self) -> TfidfTransformer:
+        from sklearn.feature_extraction.text import TfidfTransformer
+
         weighting = TfidfTransformer(sublinear_tf=True)
         weighting.idf_ = self.idf
         return weighting

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ldsu._utils.memory import require_memory
+from ldsu._utils.memory import available_memory, require_memory
 from ldsu.tables.table import TableError, import_extra
 
+# Copies of a table while it is read and encoded, and the share of the free memory that they may take.
+MATRIX_COPIES, LARGE_SHARE = 7, 0.5
 # Maximum compression ratio of deflate: an archive that claims more is invalid.
 DEFLATE_LIMIT = 1032
 
@@ -17,6 +19,11 @@ DEFLATE_LIMIT = 1032
 def require(path: Path, needed: int) -> None:
     """Raise a `MemoryError` if reading a file needs more bytes than are available."""
     require_memory(needed, f"Reading {path.name}", "Use fewer rows, or a machine with more memory.")
+
+
+def is_large(n_bytes: int) -> bool:
+    """Whether a table of numbers of so many bytes is read in parts, since it would take much of the free memory."""
+    return n_bytes * MATRIX_COPIES > LARGE_SHARE * available_memory()
 
 
 def archive_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
+from ldsu._utils.temporary import is_mapped
 from ldsu.tables.formats.limits import require, stripped
 from ldsu.tables.table import Table, TableError, import_extra
 
@@ -50,15 +51,17 @@ def entry_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Entry:
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """Named arrays of a file: described by their headers, read one by one."""
+    """Named arrays of a file: described by their headers, read one by one, or mapped into memory."""
 
     path: Path
     entries: dict[str, Entry]
     read: Callable[[str], Any]
+    mapped: bool = False
 
     def load(self, name: str, copies: int = 2) -> Any:
         """An array, if so many copies of it fit into memory."""
-        require(self.path, copies * self.entries[name].n_bytes)
+        if not self.mapped:
+            require(self.path, copies * self.entries[name].n_bytes)
         return self.read(name)
 
 
@@ -176,7 +179,7 @@ def _dropped(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
 
 
 def _as_matrix(path: Path, X: Any) -> Any:
-    """Samples as float64, float32 or uint8, dense or CSR."""
+    """Samples as float64, float32 or uint8, dense or CSR; files mapped into memory as they are."""
     if scipy.sparse.issparse(X):
         if hasattr(X, "check_format"):  # detect indices that are out of bounds
             X.check_format(full_check=True)
@@ -185,6 +188,8 @@ def _as_matrix(path: Path, X: Any) -> Any:
         raise TableError(f"{path.name} has values of type {X.dtype}, but a matrix must have real numbers.")
     if min(X.shape) == 0:
         raise TableError(f"{path.name} has an empty matrix of shape {X.shape}.")
+    if is_mapped(X):  # converted block by block
+        return X
     if X.dtype.kind == "b":
         X = X.astype(np.uint8)
     elif X.dtype.kind == "f" and X.dtype.itemsize <= 4:

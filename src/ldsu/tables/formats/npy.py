@@ -6,12 +6,12 @@ import io
 import math
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse
 
-from ldsu.tables.formats.limits import archive_members
+from ldsu.tables.formats.limits import archive_members, is_large
 from ldsu.tables.formats.matrices import UNNAMED, ArrayFile, Entry, entry_of
 from ldsu.tables.table import TableError
 
@@ -19,10 +19,12 @@ MAX_NPY_HEADER = 2**14
 
 
 def open_npy(path: Path) -> ArrayFile:
-    """The array of an .npy file, which has no name."""
+    """The array of an .npy file, which has no name; a large matrix is mapped into memory."""
     with path.open("rb") as file:
         entry = _checked_entry(file, path.stat().st_size)
-    return ArrayFile(path, {UNNAMED: entry}, lambda name: np.load(path, allow_pickle=False))
+    mapped = entry.is_number and len(entry.shape) == 2 and entry.length is None and is_large(entry.n_bytes)
+    mode: Any = "r" if mapped else None
+    return ArrayFile(path, {UNNAMED: entry}, lambda name: np.load(path, mmap_mode=mode, allow_pickle=False), mapped)
 
 
 def open_npz(path: Path) -> ArrayFile:
