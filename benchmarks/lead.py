@@ -1,7 +1,7 @@
 """What LDSUClassifier() leads by, or lacks, on tables, as Markdown, from the kept results. Measures nothing.
 
 ldsu bench run experiments/tables.toml && ldsu bench report experiments/tables.toml --out results/tables
-python benchmarks/lead.py [results/tables/table.csv]
+python benchmarks/lead.py [results/tables/table.csv]        # and updates.csv beside it, if there is one
 
 A cell is a table, a way of drawing labels and a number of labels. Peers have their fixed settings, or those chosen by
 cross-validation where these were computed.
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 RESULTS = Path(__file__).parents[1] / "results" / "tables" / "table.csv"
+UPDATES = "updates.csv"  # beside the table: rows of methods that were computed again later
 OURS, FOREST = "LDSU auto", "RandomForest"
 FINDING = [
     "anneal",
@@ -42,11 +43,14 @@ Cell = tuple[str, int]
 def read(path: Path) -> dict[Cell, dict[str, np.ndarray]]:
     """Scores (splits, 2) by cell and method, with honest choices, of methods that have every split that ours has."""
     cells: dict[Cell, dict[str, np.ndarray]] = {}
-    with path.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["selection"] == "honest":
-                scores = np.array([json.loads(row[f"{metric}_splits"]) for metric in METRICS]).T
-                cells.setdefault((row["data"], int(row["labels"])), {})[row["method"]] = scores
+    for part in (path, path.with_name(UPDATES)):
+        if not part.exists():
+            continue
+        with part.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row["selection"] == "honest":
+                    scores = np.array([json.loads(row[f"{metric}_splits"]) for metric in METRICS]).T
+                    cells.setdefault((row["data"], int(row["labels"])), {})[row["method"]] = scores
     whole = {
         cell: {name: scores for name, scores in methods.items() if len(scores) == len(methods[OURS])}
         for cell, methods in cells.items()
