@@ -113,7 +113,7 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         entries = Z.data[:, None] if scipy.sparse.issparse(Z) else Z
         blocks = row_blocks(entries.shape[0], BLOCK_ENTRIES // max(1, entries.shape[1]))
         lengths = [scipy.linalg.norm(entries[block].ravel().astype(np.float64)) for block in blocks]
-        self.scale_ = float(np.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
+        self.scale_ = float(scipy.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
         return self
 
     def transform(self, X: MatrixLike) -> Any:
