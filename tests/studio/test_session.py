@@ -369,3 +369,19 @@ def test_a_text_column_is_labelled_by_its_words(tmp_path):
         teach(session, ["delivery", "refund"] * 20, range(4))
         assert session.row(33)["predicted"] == "refund"
         assert session.find("refund")[-1] == 3  # labelled rows last
+
+
+def test_a_folder_of_images_is_encoded_by_the_encoder_that_is_named(photos, tmp_path, monkeypatch):
+    from ldsu.encoders import Encoder, register
+    from ldsu.encoders import _adapters as adapters
+
+    monkeypatch.setattr(adapters, "_registered", {})
+    monkeypatch.setenv("LDSU_CACHE", str(tmp_path / "cache"))
+
+    def halves(images):
+        arrays = [np.asarray(image, dtype=float) for image in images]
+        return np.array([[array[:4].mean(), array[4:].mean(), 1.0] for array in arrays])
+
+    register(Encoder("halves", "image", "1", "one", lambda: halves))
+    assert read_samples(photos, encoder="halves").X.shape == (24, 3)
+    assert read_samples(photos, encoder="none").X.shape[1] == 64

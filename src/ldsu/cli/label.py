@@ -43,6 +43,7 @@ def label(
     unlabelled: Sequence[str],
     scale: str,
     kernel: str,
+    encoder: Sequence[str],
     journal: Path | None,
     merge: Sequence[Path],
     port: int | None,
@@ -74,6 +75,7 @@ def label(
             kinds=kinds,
             scaling=scale,
             kernel=kernel,
+            encoder=encoder,
             progress=count_images(progress),
         )
     for note in (*samples.table.notes, *samples.encoder.notes):

@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ldsu.encoders import Encoder
 from ldsu.tables import Table, TableError, read_table
 from ldsu.tables.columns import Kind, labels_of, require_column
+from ldsu.tables.embedded import resolve_encoders
 from ldsu.tables.encoder import Scaling, TableEncoder
 from ldsu.tables.images import thumbnail
 
@@ -64,10 +66,12 @@ class Samples:
         kinds: Mapping[str, Kind] | None = None,
         scaling: Scaling | Literal["auto"] = "auto",
         kernel: str = "rbf",
+        encoders: Mapping[str, Encoder] | None = None,
     ) -> Samples:
         """Encode the rows of a table as `prepare` does, but with labels of no or one class, too.
 
-        `label` is a column of either table; by default the one that the file format names, if any.
+        `label` is a column of either table; by default the one that the file format names, if any. `encoders` are
+        those of texts and images, by kind.
         """
         if shown.n_rows != table.n_rows:
             raise TableError(
@@ -83,7 +87,9 @@ class Samples:
             require_column(source, label)
             given, found = labels_of(source, label, unlabelled)
         of_table = label if label in table.column_names else None
-        encoder = TableEncoder.learn(table, label=of_table, kinds=kinds, scaling=scaling, kernel=kernel)
+        encoder = TableEncoder.learn(
+            table, label=of_table, kinds=kinds, scaling=scaling, kernel=kernel, encoders=encoders
+        )
         return cls(table, shown, encoder, encoder.transform(table), label or "label", given, found, checksum)
 
     @classmethod
@@ -143,6 +149,7 @@ def read_samples(
     *,
     show: str | Path | None = None,
     labels: str | Path | None = None,
+    encoder: str | Sequence[str] = "auto",
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Samples:
@@ -155,6 +162,8 @@ def read_samples(
         A table or a folder of images to see instead, with one row per row of `path`, such as the texts of embeddings.
     labels : path-like, optional
         Labels in a separate file, as in `read_table`.
+    encoder : str or sequence of str, default="auto"
+        Pretrained encoders of texts and images, as in `ldsu.tables.prepare`.
     progress : callable, optional
         Called with the number of images read and the total.
     **options
@@ -164,10 +173,12 @@ def read_samples(
     -------
     samples : Samples
     """
-    table = read_table(path, labels=labels, progress=progress)
+    encoders = resolve_encoders(encoder)
+    pixels = not (Path(path).is_dir() and "image" in encoders)
+    table = read_table(path, labels=labels, progress=progress, pixels=pixels)
     shown = table if show is None else read_table(show, progress=progress)
     files = [table] if show is None else [table, shown]
-    return Samples.of_tables(table, shown, checksum=_checksum(files), **options)
+    return Samples.of_tables(table, shown, checksum=_checksum(files), encoders=encoders, **options)
 
 
 def _checksum(tables: Sequence[Table]) -> str:
