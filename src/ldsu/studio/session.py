@@ -13,6 +13,12 @@ from typing import Any, Self
 
 import numpy as np
 
+# Two threads begin with a session. What both import when they first need it is imported before: imports of two threads
+# that wait for each other fail.
+import sklearn.ensemble
+import sklearn.linear_model
+import sklearn.neighbors  # noqa: F401
+
 from ldsu.active import ActiveLearner
 from ldsu.classifier import LDSUClassifier
 from ldsu.io import save_model
@@ -420,7 +426,8 @@ class Session:
         return labels_of(table, columns[0])[0]
 
     def _follow(self) -> None:
-        """Fit after each answer, or after several that come faster."""
+        """Fit after each answer, or after several that come faster. A fit that fails is tried once more."""
+        tried = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._n_learned != self._n_answers)
@@ -437,6 +444,9 @@ class Session:
                     with self._changed:
                         self.fitted = replace(self.fitted, queue=queue)
             except Exception as error:  # it is shown, and the next answer is tried again
+                if tried < n_answers:
+                    tried = n_answers
+                    continue
                 failure = str(error) or type(error).__name__
             with self._changed:
                 self.fitted = replace(self.fitted, error=failure)
