@@ -249,12 +249,13 @@ def fit(
     for warning in warnings:
         reporter.warn(warning)
     chance = 1 / len(task.counts)
-    if summary["expected_accuracy"] < chance + NEAR_CHANCE * (1 - chance):
-        reporter.warn(
-            f"The expected accuracy among {len(task.counts)} classes is {summary['expected_accuracy']:.2f}, hardly "
-            "better than chance. Check how the columns were read and scaled above, or label more rows."
-        )
     accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
+    estimates = [summary["expected_accuracy"]] + ([] if left_out is None else [left_out])
+    if min(estimates) < chance + NEAR_CHANCE * (1 - chance):
+        reporter.warn(
+            f"The accuracy is estimated at {min(estimates):.2f} among {len(task.counts)} classes, hardly better than "
+            "chance. Check how the columns were read and scaled above, or label more rows."
+        )
     if sum(task.counts.values()) < len(task.labels):
         accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
     if model.classifier.supervised_ is not None:
