@@ -136,11 +136,11 @@ def test_standardization_changes_gradually_from_three_to_five_labels():
     assert deviations == pytest.approx({2: 1, 3: 1, 4: 0.75, 5: 0.5, 15: 0.5}, abs=0.03)
 
 
-def test_raw_scores_must_win_by_more_than_a_label_is_worth(monkeypatch):
+def test_raw_scores_must_make_left_out_labels_likelier(monkeypatch):
     X, y = load_digits(return_X_y=True)
     X, few = X[:400], few_labels(y[:400], 3)
     monkeypatch.setattr(_classifier, "MAX_CHANGED", -1.0)  # ask always
-    for gain, raw in ((0.9, False), (1.1, True)):
+    for gain, raw in ((-0.1, False), (0.1, True)):
         likelihoods = iter([np.full(30, gain * np.log(10) / 30), np.zeros(30)])
         monkeypatch.setattr(_classifier, "log_likelihoods", lambda scores, codes, found=likelihoods: next(found))
         assert np.all(LDSUClassifier().fit(X, few).score_scale_ == 1) == raw

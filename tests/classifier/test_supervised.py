@@ -56,7 +56,7 @@ def test_trees_decide_values_at_their_thresholds_equally():
     np.testing.assert_allclose(Forest.from_sklearn(model).predict_proba(at), model.predict_proba(at), atol=1e-7)
 
 
-def test_out_of_bag_probabilities_are_means_over_the_trees_that_did_not_see_a_row():
+def test_out_of_bag_probabilities_are_means_over_the_trees_that_did_not_see_a_row_with_its_label_counted():
     X, y = load_wine(return_X_y=True)
     forest, left_out = fit_forest(X, y)
     model = RandomForestClassifier(200, max_samples=y.size, random_state=0).fit(X, y)
@@ -67,8 +67,17 @@ def test_out_of_bag_probabilities_are_means_over_the_trees_that_did_not_see_a_ro
             if row not in set(seen)
         ]
         expected = np.mean([tree.predict_proba(X[[row]])[0] for tree in trees], axis=0)
-        np.testing.assert_allclose(left_out[row], expected, atol=1e-6)
+        counts = np.bincount(y)
+        expected *= counts / (counts - (np.arange(3) == y[row]))
+        np.testing.assert_allclose(left_out[row], expected / expected.sum(), atol=1e-6)
     assert forest.roots.size == 200
+
+
+def test_out_of_bag_probabilities_of_constant_columns_do_not_lean_against_the_class_of_a_row():
+    y = np.array([0, 0, 0, 1, 1, 1])
+    left_out = fit_forest(np.ones((6, 2)), y)[1]
+    # Without the correction they would be .4 on average: a row's own class has lost one label of three.
+    assert left_out[np.arange(6), y].mean() == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_forest_of_constant_columns_knows_the_class_frequencies():
@@ -111,7 +120,12 @@ def test_kernel_scores_are_those_of_ridge_regression_and_left_out_ones_of_refits
         fits.append(np.allclose(model.scores(X), refit(every, every, noise), atol=1e-8))
         if fits[-1]:
             for row in (0, 12, 25):
-                expected = refit(np.delete(every, row), np.array([row]), noise)
+                rest = np.delete(every, row)
+                own = np.where(y[[row]][:, None] == np.arange(3), 1.0, -1.0)
+                others = np.where(y[rest, None] == np.arange(3), 1.0, -1.0)
+                # The targets keep their mean, which is added to the scores.
+                kept_mean = np.vstack([own, others]).mean(axis=0) - others.mean(axis=0)
+                expected = refit(rest, np.array([row]), noise) + kept_mean
                 np.testing.assert_allclose(left_out(np.array([row])), expected, atol=1e-8)
     assert sum(fits) == 1
 

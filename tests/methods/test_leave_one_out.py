@@ -32,16 +32,23 @@ def problem():
 
 
 @pytest.mark.parametrize("noise", [1e-3, 0.1, 1.0])
-def test_scores_are_those_of_a_ridge_regression_fitted_again_without_each_sample(problem, noise):
+def test_scores_are_those_of_a_ridge_regression_without_each_sample_to_targets_of_the_same_mean(problem, noise):
     G, codes = problem
     features = np.linalg.cholesky(G / (np.trace(G) / 30))
     Y = np.where(codes[:, None] == np.arange(3), 1.0, -1.0)
     expected = []
     for i in range(30):
         kept = np.arange(30) != i
-        expected.append(Ridge(alpha=noise).fit(features[kept], Y[kept]).predict(features[i : i + 1])[0])
+        targets = Y[kept] - Y[kept].mean(axis=0) + Y.mean(axis=0)
+        expected.append(Ridge(alpha=noise).fit(features[kept], targets).predict(features[i : i + 1])[0])
     ((scores, _),) = leave_one_out(G, codes, [noise])
     np.testing.assert_allclose(scores, expected, atol=1e-8)
+
+
+def test_equally_many_labels_without_structure_are_neither_right_nor_wrong():
+    codes = np.arange(12) % 3
+    ((scores, _),) = leave_one_out(np.eye(12), codes, [0.1])
+    np.testing.assert_allclose(scores, -1 / 3, atol=1e-12)
 
 
 def test_evidence_is_the_density_of_the_targets_under_the_gaussian_process(problem):

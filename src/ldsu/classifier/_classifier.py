@@ -64,7 +64,7 @@ MANY_LABELS_PER_CLASS = 20
 # Label counts with a larger ratio than this indicate unequal class sizes, unless equal classes would lead to counts as
 # unequal as that with more than this probability.
 UNEQUAL, CHANCE = 3, 0.01
-# Raw scores are used if standardization changes more decisions than this and makes left-out labels clearly less likely.
+# Raw scores are used if standardization changes more decisions than this and makes left-out labels less likely.
 MAX_CHANGED = 0.2
 # Noise of a predicted label, in units of the squared norm of the labelled samples' features; given labels have
 # `noise_`, from 0.001 to 1. Larger sets of unlabelled rows are subsampled to PSEUDO_ROWS.
@@ -83,6 +83,11 @@ FULL_LABELS, ROOT_LABELS = 3, 5
 RAW_ODDS = 4.0
 # Rounds to reach given class shares, and the largest step of a round.
 SHARES_ROUNDS, MAX_STEP = 100, 3.0
+# Estimated shares count in full if predictions of left-out labels explain this part of the entropy of equal classes.
+FULL_EXPLAINED = 0.5
+# Pooled log-odds are shifted by at most this, in the root mean square over classes, to give classes their shares. The
+# intercepts of classifiers of few labelled rows are off by more, but larger shifts contradict unequal classes.
+MAX_SHIFT = 0.1
 # Shares and the factor of the scores depend on each other: they are found in turn.
 SHARES_ALTERNATIONS = 3
 
@@ -481,7 +486,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
         labels, label counts differ by no more than a factor of three or than by chance, and there are at least five
         unlabelled rows per class; but not if it changes more than a fifth of the predictions and makes left-out labels
-        clearly less likely, which indicates unequal class sizes.
+        less likely, which indicates unequal class sizes.
     class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
         Shares of the classes among the unlabelled rows. "auto" estimates them if the median class has at least three
         labels and most classes have equally many: unequal counts are taken as drawn like the rows. Otherwise scores are
@@ -622,6 +627,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
                 mean_of = rows.mean_over(unlabelled if unlabelled.size else labelled)
             if self.supervised_ is not None:
                 log_shares = self._log_shares(mean_of, codes, left_out)
+                if unlabelled.size and self.class_shares_ is None:
+                    log_shares = log_shares + self._intercept_shift(mean_of, log_shares)
             self.score_center_ = self._shifted_center(log_shares)
             self.leave_one_out_accuracy_ = None
             self._left_out = None
@@ -741,8 +748,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     ) -> np.ndarray:
         """Logarithms (c,) of the class shares that the predictions indicate, relative to equal ones.
 
-        Zeros if shares are given, cannot be estimated, or labels were drawn like the rows; also if left-out labels are
-        predicted no better than by chance, since shares would then be inferred from errors.
+        Zeros if shares are given, cannot be estimated, or labels were drawn like the rows. They count in full if the
+        left-out labels are predicted clearly better than by chance: otherwise shares would be inferred from errors.
         """
         counts = class_counts(codes)
         known = self.class_shares_ is not None or (codes >= 0).all() or not designed(counts)
@@ -750,11 +757,21 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             return np.zeros(counts.size)
         probabilities = softmax(left_out[1], axis=1)
         likelihood = np.log(probabilities[np.arange(left_out[0].size), codes[left_out[0]]]).mean()
-        if likelihood <= -np.log(counts.size):
-            return np.zeros(counts.size)
+        explained = float(np.clip(1 + likelihood / np.log(counts.size), 0, FULL_EXPLAINED))
         mean = mean_of(self._by_scores(_class_probabilities, self._odds))
         shares = estimate_shares(probabilities, codes[left_out[0]], mean)
-        return np.asarray(np.log(counts.size * shares))
+        return np.asarray(explained / FULL_EXPLAINED * np.log(counts.size * shares))
+
+    def _intercept_shift(self, mean_of: MeanOf, log_shares: np.ndarray) -> np.ndarray:
+        """Log-odds (c,) that correct the intercepts of pooled scores, which are uncertain with few labels.
+
+        With all of the correction the mean probabilities of unlabelled rows would be the estimated shares. It is
+        limited to `MAX_SHIFT`: where classifiers hardly separate the classes, this decides between 9 to 1 and 1 to 1.
+        """
+        matching = _matching_center(mean_of, self.score_center_, self.score_scale_, self._odds, softmax(log_shares))
+        needed = _wide(self._odds * (self.score_center_ - matching)[None] / self.score_scale_)[0] - log_shares
+        needed -= needed.mean()
+        return needed * min(1.0, MAX_SHIFT / max(float(np.sqrt(np.mean(needed**2))), MAX_SHIFT))
 
     def _shifted_center(self, log_shares: np.ndarray) -> np.ndarray:
         """The center of the scores that accounts for class shares."""
@@ -919,7 +936,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return power, unlabelled, first, log_shares
 
     def _raw_scores_are_likelier(self, codes: np.ndarray) -> bool:
-        """Whether raw scores make left-out labels likelier than standardized ones, by more than a label is worth.
+        """Whether raw scores make left-out labels likelier than standardized ones.
 
         Standardization makes classes equally large. Where they are not, it misclassifies labels that are left out. They
         must also be likelier than by chance: where left-out labels are misclassified anyway, the smaller scores win.
@@ -933,7 +950,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         raw = _wide(_narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
         present, numbers = np.unique(codes[rows], return_inverse=True)
         likelihood, standardized = (log_likelihoods(s[:, present], numbers).sum() for s in (raw, log_odds))
-        return bool(likelihood > max(standardized, -numbers.size * np.log(present.size)) + np.log(present.size))
+        return bool(likelihood > max(standardized, -numbers.size * np.log(present.size)))
 
     def _scale_probabilities(self, mean_of: MeanOf, codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which the mean predicted probability equals the expected accuracy.

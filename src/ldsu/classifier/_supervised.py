@@ -122,8 +122,11 @@ class Forest:
         parts = [_mean_values(self.values, self.leaves(X[rows])) for rows in row_blocks(X.shape[0], BLOCK)]
         return np.concatenate(parts) if parts else np.empty((0, self.values.shape[1]))
 
-    def out_of_bag(self, X: Any, samples: list[np.ndarray]) -> np.ndarray:
-        """Probabilities (m, c) of the training rows, each from the trees that did not see it; 0 if there are none."""
+    def out_of_bag(self, X: Any, codes: np.ndarray, samples: list[np.ndarray]) -> np.ndarray:
+        """Probabilities (m, c) of the training rows, each from the trees that did not see it; 0 if there are none.
+
+        These trees saw fewer labels of its class. Probabilities are weighted as if class counts were those of all rows.
+        """
         left_out = np.ones((X.shape[0], len(samples)))
         for tree, seen in enumerate(samples):
             left_out[seen, tree] = 0
@@ -131,7 +134,11 @@ class Forest:
         parts = [
             _mean_values(self.values, self.leaves(X[rows]), weights[rows]) for rows in row_blocks(X.shape[0], BLOCK)
         ]
-        return np.concatenate(parts)
+        found = np.concatenate(parts)
+        counts = np.broadcast_to(class_counts(codes), found.shape)
+        seen = counts - (codes[:, None] == np.arange(found.shape[1]))
+        found *= np.where(seen > 0, counts / np.maximum(seen, 1), 1.0)
+        return found / np.maximum(found.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
 def _mean_values(values: np.ndarray, leaves: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -273,7 +280,7 @@ def fit_forest(X: Any, codes: np.ndarray) -> tuple[Forest, np.ndarray]:
     with ignoring_warnings("The number of unique classes is greater than 50%"):
         model.fit(X, codes)
     forest = Forest.from_sklearn(model)
-    return forest, forest.out_of_bag(X, model.estimators_samples_)
+    return forest, forest.out_of_bag(X, codes, model.estimators_samples_)
 
 
 LeftOut = Callable[[np.ndarray], np.ndarray]  # leave-one-out scores (len(rows), c) of some labelled rows

@@ -24,6 +24,10 @@ def leave_one_out(G: np.ndarray, codes: np.ndarray, noises: Iterable[float]) -> 
     With ``[[G + noise I, 1], [1^T, 0]]^-1 = [[P, .], [., .]]`` and targets Y of 1 and -1 the scores are ``Y - P Y /
     diag(P)``. P has the eigenvectors of the centered G, but the constant one: one decomposition serves every noise.
 
+    The labels without sample i have another mean, so that every classifier would lean against the class of i: without
+    any structure in G, all of equally many labels per class would be misclassified. Targets are therefore shifted to
+    keep their mean, which adds ``(Y_i - mean(Y)) / (m - 1)`` to the scores of i.
+
     Parameters
     ----------
     G : ndarray of shape (m, m)
@@ -50,9 +54,10 @@ def leave_one_out(G: np.ndarray, codes: np.ndarray, noises: Iterable[float]) -> 
     eigenvalues, V = np.linalg.eigh((centered + centered.T) / 2 + 2 * largest / m)
     eigenvalues, V = np.maximum(eigenvalues[:-1], 0), V[:, :-1]
     VY, squares = V.T @ Y, V**2
+    kept_mean = Y + (Y - Y.mean(axis=0)) / max(m - 1, 1)
     for noise in noises:
         weights = 1 / (eigenvalues + noise)
-        scores = Y - (V @ (weights[:, None] * VY)) / (squares @ weights)[:, None]
+        scores = kept_mean - (V @ (weights[:, None] * VY)) / (squares @ weights)[:, None]
         variance = float((weights[:, None] * VY**2).mean()) or 1.0
         yield scores, float((1 - 1 / m) * (np.log(weights).mean() - np.log(variance)) / 2)
 

@@ -57,7 +57,7 @@ EMBEDDING_CANDIDATES = ((2.0, 10.0), (2.0, 100.0), (2.0, 0.0), (0.5, 100.0), (0.
 EMBEDDING_STRENGTHS = (10.0, 100.0, 1000.0, 0.0)
 # Logarithms of the prior of candidates with at least strength `STRENGTH`, and with less, relative to the first and in
 # units of the logarithm of the number of classes, which a label is worth; of embeddings the former for all.
-LOG_PRIOR_STRONG, LOG_PRIOR_WEAK = -1.5, -3.0
+LOG_PRIOR_STRONG, LOG_PRIOR_WEAK = -1.5, -4.0
 # With fewer labels in the median class nothing can be left out.
 MIN_LABELS_TO_CHOOSE = 2
 # Maximum number of rows, and of labelled rows among them, used for the choice.
