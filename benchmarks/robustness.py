@@ -20,7 +20,6 @@ python benchmarks/robustness.py [--splits 3] [--labels 3 10] [--sets digits ...]
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -292,8 +291,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = Rows("robustness")
     if options.kept or options.methods:
-        with (options.out / "robustness.csv").open(newline="") as file:
-            rows.rows = [row for row in csv.DictReader(file) if method_of(row) not in (options.methods or ())]
+        kept = Rows.kept("robustness", options.out).rows
+        rows.rows = [row for row in kept if method_of(row) not in (options.methods or ())]
     if options.kept:
         tables(read(rows.rows))
         return
