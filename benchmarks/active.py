@@ -183,6 +183,13 @@ def comparison(rows: Rows) -> None:
             cells.append(" ".join("-" if np.isnan(one) else f"{one:.3f}" for one in means))
             cells.append(f"{mean(what, part, part):.0f}")
         print(f"| {what} | {' | '.join(cells)} |")
+    took: dict[str, list[float]] = defaultdict(list)
+    for row in rows.rows:
+        if row["unit"] == "s":
+            took[str(row["what"])].append(float(str(row["value"])))
+    if took:
+        print("\nSeconds at 60,000 rows, 200 features and ten classes, medians:", end=" ")
+        print("; ".join(f"{what} {np.median(values):.2g} s" for what, values in took.items()))
 
 
 def times(rows: Rows, repeats: int) -> None:

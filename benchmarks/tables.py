@@ -1,4 +1,4 @@
-"""The tables of docs/decisions.md, as Markdown, from the kept rows. Measures nothing.
+"""Tables of exact, cliques, scores and choices, as Markdown, from the kept rows. Measures nothing.
 
 python benchmarks/tables.py
 """

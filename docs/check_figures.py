@@ -109,7 +109,7 @@ def results(name: str) -> Results:
         repeats: dict[tuple[str, ...], list[float]] = defaultdict(list)
         with rows.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                repeats[row["case"], row["n"], row["what"], row["unit"]].append(float(row["value"]))
+                repeats[row["case"], row["n"], row["what"], row["unit"], row["date"]].append(float(row["value"]))
         for values in repeats.values():
             kept.values |= {mean(values), median(values), min(values), max(values)}
     return kept
