@@ -4,11 +4,11 @@ python docs/check_figures.py [PAGE ...]
 
 A figure is a number with a decimal point, a unit or a percent sign, a signed number in a table, or "N of M". Numbers
 in code, in dates and in versions are none: parameters and commands are written as code. A figure is looked up in the
-results of the benchmarks that its section names (``python benchmarks/lead.py``, or the kept file,
-``benchmarks/results/scale.csv``) and that the sections it links to name; if there are none, of those that the section
-above it names. The results of a benchmark are what it prints of its kept rows (``results/summaries``), or without a
-summary the mean, median, least and largest value of each measurement. A figure must be one of these numbers, rounded to
-the digits that the page shows. A table with the header of a table of a summary must consist of rows of that summary.
+results of the benchmarks that its paragraph names (``python benchmarks/lead.py``, or the kept file,
+``benchmarks/results/scale.csv``) or that the sections it links to name; if there are none, of those of its section, or
+of the section above. The results of a benchmark are what it prints of its kept rows (``results/summaries``), or without
+a summary the mean, median, least and largest value of each measurement. A figure must be one of these numbers, rounded
+to the digits that the page shows. A table with the header of a table of a summary must consist of rows of that summary.
 
 A paragraph or list item is not checked if it says "rows not kept", nor is what ``EXCEPTIONS`` lists with a reason.
 """
@@ -137,22 +137,29 @@ def sections(page: Path) -> list[Section]:
     return found
 
 
-def named(page: Path, section: Section | None, linked: bool = True) -> list[str]:
-    """The benchmarks that hold for a section: its own and those it links to, else those of the section above."""
-    while section:
-        text = "\n".join(section.lines)
-        names = NAMED.findall(text)
-        if linked:
-            for link in LINK.findall(text):
-                target, _, anchor = link.partition("#")
-                other = (page.parent / target).resolve() if target else page
-                if other.suffix == ".md" and other.exists():
-                    parts = [part for part in sections(other) if not anchor or part.anchor == anchor]
-                    names += [name for part in parts for name in named(other, part, linked=False)]
-        if names:
-            return list(dict.fromkeys(names))
-        section = section.above
-    return []
+def named(page: Path, text: str) -> list[str]:
+    """The benchmarks that a text names, and those that hold for the sections it links to."""
+    names = NAMED.findall(text)
+    for link in LINK.findall(text):
+        target, _, anchor = link.partition("#")
+        other = (page.parent / target).resolve() if target else page
+        if other.suffix == ".md" and other.exists():
+            for part in sections(other):
+                above: Section | None = part if not anchor or part.anchor == anchor else None
+                while above and not (found := NAMED.findall("\n".join(above.lines))):
+                    above = above.above
+                names += found if above else []
+    return list(dict.fromkeys(names))
+
+
+def sources(page: Path, section: Section, block: range) -> list[str]:
+    """The benchmarks that hold for a paragraph: those it names, else those of its section, else of the one above."""
+    names = named(page, "\n".join(section.lines[n] for n in block))
+    above: Section | None = section
+    while above and not names:
+        names = named(page, "\n".join(above.lines))
+        above = above.above
+    return names
 
 
 def paragraphs(lines: list[str]) -> list[range]:
@@ -191,10 +198,10 @@ def failures(page: Path) -> list[str]:
         text = text.replace(part, re.sub(r"\d", " ", part))
     visible = HIDDEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text).splitlines()
     for section in sections(page):
-        names = named(page, section)
-        known = [results(one) for one in names]
-        where = f"the results of {', '.join(names)}" if names else "any results: no benchmark is named"
         for block in paragraphs(section.lines):
+            names = sources(page, section, block)
+            known = [results(one) for one in names]
+            where = f"the results of {', '.join(names)}" if names else "any results: no benchmark is named"
             if MARK in " ".join(" ".join(section.lines[n] for n in block).split()):
                 continue
             copied = False
