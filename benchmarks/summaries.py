@@ -62,7 +62,7 @@ def main() -> None:
         lines = [line.rstrip() for line in printed(name, COMMANDS[name]).strip().splitlines()]
         command = " ".join(["python", f"benchmarks/{name}.py", *COMMANDS[name]])
         text = "\n".join([f"Printed by `{command}`.", "", *lines, ""])
-        (options.out / f"{name}.md").write_text(text, encoding="utf-8")
+        (options.out / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

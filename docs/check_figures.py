@@ -30,7 +30,7 @@ MARK = "rows not kept"
 # (page, text): why the figures in this text of the page are no measurements with kept rows.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
-NAMED = re.compile(r"benchmarks/(?:results/)?([\w-]+)\.(?:py|csv)")
+NAMED = re.compile(r"(?:benchmarks/(?:results/)?|results/summaries/)([\w-]+)\.(?:py|csv|txt)")
 HEADING = re.compile(r"(#+) +(.*)")
 LINK = re.compile(r"\]\(([^)\s]*)\)")
 # Characters that hold no figure; they are blanked, so that columns and lines stay.
@@ -102,7 +102,7 @@ def value(found: re.Match[str]) -> float:
 def results(name: str) -> Results:
     """What is kept of a benchmark; nothing for one without rows."""
     kept = Results()
-    summary, rows = SUMMARIES / f"{name}.md", ROWS / f"{name}.csv"
+    summary, rows = SUMMARIES / f"{name}.txt", ROWS / f"{name}.csv"
     if summary.exists():
         kept.add(summary.read_text(encoding="utf-8").partition("\n")[2])
     elif rows.exists():
