@@ -90,6 +90,7 @@ bench: $(READY) ## measure, and write rows under benchmarks/results and a chart 
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/scaleout.py
 	$(BIN)/python benchmarks/killed_worker.py
+	$(BIN)/python benchmarks/summaries.py
 
 $(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

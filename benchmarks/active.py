@@ -160,6 +160,38 @@ def labels_needed(curve: np.ndarray, level: float) -> float:
     return BATCH * (at + (level - curve[at - 1]) / (curve[at] - curve[at - 1]))
 
 
+def comparison(rows: Rows) -> None:
+    """Print the mean accuracy after some numbers of labels, and the mean labels needed, on both groups of data sets."""
+    values: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows.rows:
+        name, _, rest = str(row["case"]).partition(", ")
+        values[str(row["what"]), rest][name].append(float(str(row["value"])))
+
+    def mean(what: str, rest: str, part: str) -> float:
+        """NaN unless every data set of the group has a value."""
+        names, found = list(values[what, part]), values[what, rest]
+        whole = names and all(found[name] for name in names)
+        return float(np.mean([np.mean(found[name]) for name in names])) if whole else np.nan
+
+    shown = " / ".join(map(str, SHOWN))
+    print(f"| | chosen on: accuracy after {shown} labels | labels | checked on: accuracy | labels |")
+    print("|---|---|---|---|---|")
+    for what in dict.fromkeys(what for what, rest in values if rest in ("find", "check")):
+        cells = []
+        for part in ("find", "check"):
+            means = [mean(what, f"{m} labels", part) for m in SHOWN]
+            cells.append(" ".join("-" if np.isnan(one) else f"{one:.3f}" for one in means))
+            cells.append(f"{mean(what, part, part):.0f}")
+        print(f"| {what} | {' | '.join(cells)} |")
+    took: dict[str, list[float]] = defaultdict(list)
+    for row in rows.rows:
+        if row["unit"] == "s":
+            took[str(row["what"])].append(float(str(row["value"])))
+    if took:
+        print("\nSeconds at 60,000 rows, 200 features and ten classes, medians:", end=" ")
+        print("; ".join(f"{what} {np.median(values):.2g} s" for what, values in took.items()))
+
+
 def times(rows: Rows, repeats: int) -> None:
     """Seconds of a batch of ten at 60,000 rows, 200 features and ten classes."""
     rng = np.random.default_rng(0)
@@ -187,8 +219,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="data sets and draws side by side")
     parser.add_argument("--no-others", action="store_true", help="leave other libraries out")
     parser.add_argument("--time", action="store_true", help="also measure the time at 60,000 rows")
+    parser.add_argument("--kept", action="store_true", help="measure nothing: print the table of the kept rows")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.kept:
+        comparison(Rows.kept("active", options.out))
+        return
     methods: Methods = {f"ours, {strategy}": (ours, strategy) for strategy in options.strategies}
     for library, run, names in (
         ("skactiveml", skactiveml, SKACTIVEML),
@@ -215,8 +251,7 @@ def main() -> None:
             mean = np.mean(several, axis=0)
             needed = labels_needed(mean, level)
             rows.add(f"{name}, {part}", options.rows, what, 0, needed, "labels for 90 %")
-            shown = " ".join(f"{mean[m // BATCH - 1]:.3f}" for m in SHOWN)
-            print(f"{part:5s} {name:13s} {what:28s} {shown}  {needed:6.1f}", flush=True)
+    comparison(rows)
     if options.time:
         times(rows, 3)
     print(rows.write(options.out))

@@ -65,6 +65,7 @@ def measure(rows: Rows, name: str, splits: int, labels: list[int], variants: lis
 
 
 def table(rows: Rows, variants: list[str]) -> None:
+    print("\nMAP, means over the splits (iterations of the sparse solver; seconds of the fit)\n")
     cases = list(dict.fromkeys(row["case"] for row in rows.rows))
     print("| |", " | ".join(variants), "|")
     print("|---|" + "---|" * len(variants))
@@ -75,9 +76,9 @@ def table(rows: Rows, variants: list[str]) -> None:
                 kind: mean(
                     float(r["value"]) for r in rows.rows if r["case"] == case and r["what"] == f"{kind} {variant}"
                 )
-                for kind in ("MAP", "iterations")
+                for kind in ("MAP", "iterations", "seconds")
             }
-            cells.append(f"{of['MAP']:.4f} ({of['iterations']:.0f})")
+            cells.append(f"{of['MAP']:.4f} ({of['iterations']:.0f}; {of['seconds']:.2f} s)")
         print(f"| {case} |", " | ".join(cells), "|")
 
 
@@ -87,12 +88,17 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--labels", nargs="+", type=int, default=[1, 3, 5, 10])
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--kept", action="store_true", help="measure nothing: print the table of the kept rows")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.kept:
+        rows = Rows.kept("agreement", options.out)
+        measured = {str(row["what"]).removeprefix("MAP ") for row in rows.rows}
+        table(rows, [variant for variant in VARIANTS if variant in measured])
+        return
     rows = Rows("agreement")
     for name in options.sets:
         measure(rows, name, options.splits, options.labels, options.variants)
-    print("\nMAP, mean over the splits (iterations of the sparse solver)")
     table(rows, options.variants)
     print(rows.write(options.out))
 

@@ -12,7 +12,6 @@ python benchmarks/calibration.py [--splits 3] [--sets digits ...] [--plot docs/c
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,8 +219,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = Rows("calibration")
     if options.kept:
-        with (options.out / "calibration.csv").open(newline="") as file:
-            rows.rows = list(csv.DictReader(file))
+        rows = Rows.kept("calibration", options.out)
         options.sets = []
     if options.tiny:
         options.sets, options.splits = ["digits"], 1

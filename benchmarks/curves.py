@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ldsu.bench.spec import Experiment
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 LABELS = (1, 2, 3, 5, 10, 25)
 BINS = 10
+UNITS = ("accuracy", "calibration error", "expected accuracy")
 
 
 def calibration_error(probabilities: np.ndarray, y: np.ndarray) -> float:
@@ -44,6 +46,39 @@ def measure(experiment: Experiment, key: str, split: int, labels: int) -> tuple[
     return accuracy, calibration_error(probabilities, parts.y_test), model.expected_accuracy_
 
 
+def table(rows: Rows) -> None:
+    """Print the accuracy by data set and labels, where it falls, and the errors over all sets and splits."""
+    found: dict[str, dict[int, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in rows.rows:
+        key, _, labels = str(row["case"]).partition(", ")
+        found[key][int(labels.split()[0])][str(row["unit"])].append(float(str(row["value"])))
+    numbers = list(next(iter(found.values())))
+    print(f"| | {' | '.join(map(str, numbers))} | falls |\n|---|{'---|' * len(numbers)}---|")
+    falls = 0
+    for key, by_labels in found.items():
+        accuracy = np.array([by_labels[labels]["accuracy"] for labels in numbers]).T
+        steps, splits = np.diff(accuracy, axis=1), len(accuracy)
+        spread = steps.std(axis=0, ddof=1) / np.sqrt(splits) if splits > 1 else np.zeros(steps.shape[1])
+        fallen = [
+            f"{numbers[i]} to {numbers[i + 1]}"
+            for i in np.flatnonzero(steps.mean(axis=0) < -np.maximum(2 * spread, 0.005))
+        ]
+        falls += len(fallen)
+        print(f"| {key} | {' | '.join(f'{value:.3f}' for value in accuracy.mean(axis=0))} | {', '.join(fallen)} |")
+    print(f"\n{falls} falls of {len(found) * (len(numbers) - 1)} steps. Over the {len(found)} sets and all splits:\n")
+    print(
+        "| labels per class | accuracy | calibration error | expected less true accuracy | the same, absolute |\n"
+        "|---|---|---|---|---|"
+    )
+    for labels in numbers:
+        accuracy, error, expected = (
+            np.concatenate([by_labels[labels][unit] for by_labels in found.values()]) for unit in UNITS
+        )
+        bias = expected - accuracy
+        means = f"{accuracy.mean():.3f} | {error.mean():.3f} | {bias.mean():+.3f} | {np.abs(bias).mean():.3f}"
+        print(f"| {labels} | {means} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known: dict[str, Experiment] = {}
@@ -54,41 +89,24 @@ def main() -> None:
     parser.add_argument("--labels", nargs="+", type=int, default=LABELS)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--rows", type=int, default=2000, help="largest number of rows of a set")
+    parser.add_argument("--kept", action="store_true", help="measure nothing: print the tables of the kept rows")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.kept:
+        table(Rows.kept("curves", options.out))
+        return
     rows = Rows("curves")
-    errors: dict[int, list[tuple[float, float]]] = {}
-    falls = 0
-    print(f"| | {' | '.join(map(str, options.labels))} | falls |\n|---|{'---|' * len(options.labels)}---|")
     for key in options.sets:
         whole = known[key]
         data = tuple(replace(spec, rows=min(spec.rows or options.rows, options.rows)) for spec in whole.data)
         experiment = replace(whole, data=data)
-        accuracy = np.zeros((options.splits, len(options.labels)))
         for split in range(options.splits):
-            for number, labels in enumerate(options.labels):
-                accuracy[split, number], error, expected = measure(experiment, key, split, labels)
+            for labels in options.labels:
                 case = f"{key}, {labels} per class"
-                rows.add(case, options.rows, "LDSUClassifier()", split, accuracy[split, number], "accuracy")
-                rows.add(case, options.rows, "LDSUClassifier()", split, error, "calibration error")
-                rows.add(case, options.rows, "LDSUClassifier()", split, expected, "expected accuracy")
-                errors.setdefault(labels, []).append((error, expected - accuracy[split, number]))
-        steps = np.diff(accuracy, axis=1)
-        spread = steps.std(axis=0, ddof=1) / np.sqrt(options.splits) if options.splits > 1 else np.zeros(steps.shape[1])
-        fallen = [
-            f"{options.labels[i]} to {options.labels[i + 1]}"
-            for i in np.flatnonzero(steps.mean(axis=0) < -np.maximum(2 * spread, 0.005))
-        ]
-        falls += len(fallen)
-        print(f"| {key} | {' | '.join(f'{value:.3f}' for value in accuracy.mean(axis=0))} | {', '.join(fallen)} |")
-    print(f"\n{falls} falls. Over all sets and splits:\n")
-    print(
-        "| labels per class | calibration error | expected less true accuracy | the same, absolute |\n|---|---|---|---|"
-    )
-    for labels, found in errors.items():
-        error, bias = np.mean(found, axis=0)
-        print(f"| {labels} | {error:.3f} | {bias:+.3f} | {np.abs(np.array(found)[:, 1]).mean():.3f} |")
+                for unit, value in zip(UNITS, measure(experiment, key, split, labels), strict=True):
+                    rows.add(case, options.rows, "LDSUClassifier()", split, value, unit)
+    table(rows)
     rows.write(options.out)
 
 

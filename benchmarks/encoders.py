@@ -33,7 +33,7 @@ from ldsu.encoders import PACKAGED, Encoder, embed, find_encoder, key_of
 from ldsu.tables.text_features import Words
 
 LABELS = (1, 3, 5, 10, 25)
-OURS = "LDSUClassifier()"
+OURS, LINEAR = "LDSUClassifier()", "logistic regression"
 TEXTS = {"trec": "texts/trec.csv", "sst2": "texts/sst2.csv"}
 PHOTOS = "photos/cifar10-2000.zip"
 
@@ -43,7 +43,7 @@ def methods(n_labels: int) -> dict[str, Any]:
     return {
         OURS: LDSUClassifier(),
         "LDSUClassifier(supervised=False)": LDSUClassifier(supervised=False),
-        "logistic regression": LogisticRegression(C=10, max_iter=1000),
+        LINEAR: LogisticRegression(C=10, max_iter=1000),
         "SVC": SVC(C=10),
         "LabelSpreading": LabelSpreading("knn", n_neighbors=10, max_iter=100),
         "k nearest neighbors": KNeighborsClassifier(min(n_labels, 5)),
@@ -159,6 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--made", action="store_true")
     parser.add_argument("--chart", type=Path, help="draw the kept rows into this SVG, and measure nothing")
+    parser.add_argument("--kept", action="store_true", help="measure nothing: print the tables of the kept rows")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--sets", nargs="+", choices=(*TEXTS, "photos"), default=(*TEXTS, "photos"))
@@ -168,6 +169,11 @@ def main(arguments: list[str] | None = None) -> None:
     rows = Rows("encoders")
     if options.chart:
         draw(options.out / "encoders.csv", options.chart)
+        return
+    if options.kept:
+        rows = Rows.kept("encoders", options.out)
+        for case in dict.fromkeys(str(row["case"]) for row in rows.rows if ": " in str(row["what"])):
+            print_table(rows, case)
         return
     for name, representations, y in made() if options.made else measured(rows, options.sets, options.rows):
         for representation, vectors in representations.items():
@@ -189,8 +195,8 @@ def draw(kept: Path, chart: Path) -> None:
         ("TF-IDF", OURS, "pixels or TF-IDF, ldsu", ":"),
         ("efficientnet-lite0", OURS, "encoder, ldsu", "-"),
         ("sentence-encoder", OURS, "encoder, ldsu", "-"),
-        ("efficientnet-lite0", "logistic regression", "encoder, logistic regression", "--"),
-        ("sentence-encoder", "logistic regression", "encoder, logistic regression", "--"),
+        ("efficientnet-lite0", LINEAR, "encoder, logistic regression", "--"),
+        ("sentence-encoder", LINEAR, "encoder, logistic regression", "--"),
     )
     names = list(dict.fromkeys(row["case"].partition(", ")[0] for row in rows))
     figure, panels = pyplot.subplots(1, len(names), figsize=(8, 2.8), sharey=True, layout="constrained", squeeze=False)
@@ -213,15 +219,26 @@ def print_table(rows: Rows, case: str) -> None:
     mine = [row for row in rows.rows if row["case"] == case and ": " in str(row["what"])]
     labels = sorted({int(str(row["n"])) for row in mine})
     print(f"\n| {case} | {' | '.join(map(str, labels))} |\n|---|{'---|' * len(labels)}")
-    for name in methods(1):
-        cells = []
-        for n_labels in labels:
-            means = (
-                np.mean([float(str(r["value"])) for r in mine if r["n"] == n_labels and r["what"] == f"{name}: {what}"])
-                for what in ("MAP", "accuracy")
-            )
-            cells.append(" / ".join(f"{mean:.3f}".replace("0.", ".", 1) for mean in means))
+
+    def means(name: str) -> np.ndarray:
+        """By labels and metric."""
+        return np.array(
+            [
+                [
+                    np.mean([float(str(row["value"])) for row in mine if (row["n"], row["what"]) == place])
+                    for place in places
+                ]
+                for places in [[(m, f"{name}: {metric}") for metric in ("MAP", "accuracy")] for m in labels]
+            ]
+        )
+
+    def line(name: str, values: np.ndarray, form: str) -> None:
+        cells = (" / ".join(f"{value:{form}}".replace("0.", ".", 1) for value in both) for both in values)
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+    for name in methods(1):
+        line(name, means(name), ".3f")
+    line(f"{OURS} less {LINEAR}", means(OURS) - means(LINEAR), "+.3f")
 
 
 if __name__ == "__main__":

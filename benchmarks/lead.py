@@ -108,7 +108,8 @@ def main() -> None:
             far = {cell: found[cell] for cell in clearly if found[cell][0] > FAR_BEHIND}
             listed = ", ".join(f"{data} {labels} ({by:.2f}, {best})" for (data, labels), (by, _, best) in far.items())
             share = len(clearly) / max(len(part), 1)
-            print(f"| {name} | {len(clearly)} of {len(part)} ({share:.0%}) | {len(far)}: {listed} |")
+            names = f": {listed}" if name != "all" else ""
+            print(f"| {name} | {len(clearly)} of {len(part)} ({share:.0%}) | {len(far)}{names} |")
 
 
 if __name__ == "__main__":

@@ -493,7 +493,8 @@ def main() -> None:
             overview(path, title, target)
         else:
             small_multiples(path, factor, title, target)
-    print(f"rows in {path}")
+    if not options.kept:
+        print(f"rows in {path}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ python benchmarks/robustness.py [--splits 3] [--labels 3 10] [--sets digits ...]
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -223,6 +222,15 @@ def method_of(row: dict[str, Any]) -> str:
 
 
 Values = dict[tuple[str, str, str], list[float]]
+TITLES = {
+    "undisturbed": "undisturbed",
+    "without unknown": "without the classes that get no labels",
+    "flipped": "a tenth of the labels false",
+    "unknown": "a fifth of the classes without labels",
+    "fewer": "fewer rows, equal classes",
+    "unequal": "unequal classes, equal labels",
+    "drawn": "unequal classes, labels drawn",
+}
 
 
 def read(rows: list[dict[str, Any]]) -> Values:
@@ -259,13 +267,14 @@ def tables(values: Values) -> None:
     wanted += [("balanced accuracy", what) for what in ("undisturbed", "fewer", "unequal", "drawn")]
     head = f"{' | '.join(METHODS)} |\n|---|{'---|' * len(METHODS)}"
     for unit, what in wanted:
-        print(f"\n{what}, {unit} (change against {REFERENCES.get(what, 'nothing')})\n\n| | {head}")
+        against = f" (change against: {TITLES[REFERENCES[what]]})" if what in REFERENCES else ""
+        print(f"\n{TITLES[what]}, {unit}{against}\n\n| | {head}")
         for case in cases:
             print(f"| {case} | {cells(values, [case], what, unit)} |")
     print(f"\nmean over the sets (change)\n\n| | {head}")
     for unit, what in wanted:
         for labels, members in by_labels.items():
-            print(f"| {what}, {unit}, {labels} | {cells(values, members, what, unit)} |")
+            print(f"| {TITLES[what]}, {unit}, {labels} | {cells(values, members, what, unit)} |")
     scores = list(dict.fromkeys(what for _, what, unit in values if unit == "ROC AUC"))
     print("\nROC AUC, test rows of known against rows of unknown classes\n")
     print(f"| | {' | '.join(score.removeprefix('unknown: ') for score in scores)} |\n|---|{'---|' * len(scores)}")
@@ -292,8 +301,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = Rows("robustness")
     if options.kept or options.methods:
-        with (options.out / "robustness.csv").open(newline="") as file:
-            rows.rows = [row for row in csv.DictReader(file) if method_of(row) not in (options.methods or ())]
+        kept = Rows.kept("robustness", options.out).rows
+        rows.rows = [row for row in kept if method_of(row) not in (options.methods or ())]
     if options.kept:
         tables(read(rows.rows))
         return

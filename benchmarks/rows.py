@@ -30,6 +30,14 @@ class Rows:
         self.benchmark = benchmark
         self.rows: list[dict[str, object]] = []
 
+    @classmethod
+    def kept(cls, benchmark: str, folder: Path = RESULTS) -> Rows:
+        """The rows of an earlier run."""
+        rows = cls(benchmark)
+        with (folder / f"{benchmark}.csv").open(newline="", encoding="utf-8") as file:
+            rows.rows = [{**row, "n": int(row["n"]), "repeat": int(row["repeat"])} for row in csv.DictReader(file)]
+        return rows
+
     def add(self, case: str, n: int, what: str, repeat: int, value: float, unit: str) -> None:
         self.rows.append(
             {

@@ -16,7 +16,6 @@ labelled rows.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import resource
@@ -315,8 +314,7 @@ def main() -> None:
         return
     rows = Rows("scale")
     if options.kept:
-        with (options.out / "scale.csv").open(newline="") as file:
-            rows.rows = list(csv.DictReader(file))
+        rows = Rows.kept("scale", options.out)
         options.parts = []
     repeats = options.repeats
     covertype: dict[str, float] = {}

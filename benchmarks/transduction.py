@@ -239,6 +239,18 @@ def merge(rows: Rows, folder: Path) -> None:
     rows.rows.sort(key=place)
 
 
+TITLES = {
+    "laplace": "Laplace",
+    "poisson": "Poisson",
+    "poisson-descent": "Poisson, gradient descent",
+    "poisson-mbo-true": "PoissonMBO, true class shares",
+    "poisson-mbo-uniform": "PoissonMBO, equal shares",
+    "label-spreading": "LabelSpreading",
+    "ldsu": "LDSUClassifier()",
+    "ldsu-true": "LDSUClassifier, true class shares",
+}
+
+
 def table(rows: list[dict[str, Any]]) -> None:
     """Print mean and standard error of each case and method, a table for each search of neighbors."""
     for suffix in ("", ANNOY):
@@ -250,8 +262,8 @@ def table(rows: list[dict[str, Any]]) -> None:
         methods = [method for method in METHODS if any(method in case for case in cells.values())]
         if not methods:
             continue
-        print(f"\nneighbors by {'Annoy' if suffix else 'exact search'}")
-        print("| data set, labels | rows |", " | ".join(methods), "|")
+        print(f"\nneighbors by {'Annoy' if suffix else 'exact search'}\n")
+        print("| | rows |", " | ".join(TITLES.get(method, method) for method in methods), "|")
         print("|---|---|" + "---|" * len(methods))
         for (case_name, n), case in cells.items():
             print(f"| {case_name} | {n} |", " | ".join(cell(case.get(method, [])) for method in methods), "|")
@@ -264,13 +276,23 @@ def wins(rows: list[dict[str, Any]], ours: str, rivals: tuple[str, ...]) -> str:
         cases.setdefault(f"{row['case']} {row['n']}", {}).setdefault(str(row["what"]), []).append(float(row["value"]))
     whole = [case for case in cases.values() if all(name in case for name in (ours, *rivals))]
     won = sum(round(mean(case[ours]), 3) >= max(round(mean(case[name]), 3) for name in rivals) for case in whole)
-    return f"{ours} at or above {', '.join(rivals)}: {won} of {len(whole)}"
+    return f"{TITLES[ours]} at or above {'; '.join(TITLES[rival] for rival in rivals)}: {won} of {len(whole)}"
+
+
+def summary(rows: list[dict[str, Any]]) -> None:
+    """Print the tables, and in how many cases ours is at or above the graph methods."""
+    print("\nAccuracy on the unlabelled rows: mean over the draws ± standard error")
+    table(rows)
+    compared = [row for row in rows if not str(row["case"]).startswith("usps-all")]
+    print()
+    for name, shares in (("ldsu", "uniform"), ("ldsu", "true"), ("ldsu-true", "true")):
+        print(wins(compared, name, ("laplace", "poisson", f"poisson-mbo-{shares}")))
 
 
 def cell(values: list[float]) -> str:
     if len(values) < 2:
-        return f"{values[0]:.3f}" if values else ""
-    return f"{mean(values):.3f} ± {stdev(values) / len(values) ** 0.5:.3f}"
+        return f"{values[0]:.3f}".replace("0.", ".") if values else ""
+    return f"{mean(values):.3f} ± {stdev(values) / len(values) ** 0.5:.3f}".replace("0.", ".")
 
 
 def main() -> None:
@@ -281,9 +303,13 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all that are installed")
     parser.add_argument("--annoy", action="store_true", help="neighbors by graphlearning's own, approximate search")
+    parser.add_argument("--kept", action="store_true", help="measure nothing: print the tables of the kept rows")
     parser.add_argument("--tiny", action="store_true", help="200 digits, 1 and 3 labels per class, 2 draws: a trial")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.kept:
+        summary(Rows.kept("transduction", options.out).rows)
+        return
     if options.tiny:
         options.sets, options.rows, options.labels, options.draws = ["digits"], 200, [1, 3], 2
     methods = options.methods or list(METHODS)
@@ -308,12 +334,7 @@ def main() -> None:
         merge(rows, options.out)
         path = rows.write(options.out)
         everything = rows.rows
-    print("\nAccuracy on the unlabelled rows: mean over the draws ± standard error")
-    table([row for row in everything if place(row)[:3] in cases])
-    compared = [row for row in everything if not str(row["case"]).startswith("usps-all")]
-    print()
-    for name, shares in (("ldsu", "uniform"), ("ldsu", "true"), ("ldsu-true", "true")):
-        print(wins(compared, name, ("laplace", "poisson", f"poisson-mbo-{shares}")))
+    summary([row for row in everything if place(row)[:3] in cases])
     print(f"\nrows in {path}")
 
 

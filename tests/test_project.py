@@ -110,16 +110,43 @@ def test_the_model_of_a_cluster_repeats_the_kept_measurements():
         assert 0.5 < float(model.split()[0]) / float(measured.split()[0]) < 2
 
 
-def test_leads_on_tables_are_read_from_the_kept_results():
-    output = run("benchmarks/lead.py")
-    assert "| all |" in output
-    assert "RandomForest" in output
+@unix
+def test_kept_summaries_are_what_the_benchmarks_print_of_their_kept_rows(tmp_path):
+    run("benchmarks/summaries.py", "--out", tmp_path)
+    kept = {path.name: path.read_text() for path in (ROOT / "results" / "summaries").iterdir()}
+    assert kept == {path.name: path.read_text() for path in tmp_path.iterdir()}
 
 
-def test_few_label_tables_read_the_kept_results():
-    output = run("benchmarks/fewlabels.py")
-    assert "LDSUClassifier()" in output
-    assert "held back" in output
+def figures_without_a_result(*pages):
+    command = [sys.executable, ROOT / "docs" / "check_figures.py", *pages]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def test_measured_figures_of_the_documents_occur_in_kept_results():
+    failed = figures_without_a_result()
+    assert not failed, failed
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        ("`python benchmarks/lead.py`: +.015 of MAP, .0153 s.", ["0153 s"]),
+        ("`python benchmarks/lead.py`: a lead of .0151, -.026, 35 of 216 cells.", ["0151", "-.026"]),
+        ("`python benchmarks/lead.py`: 36 of 216 cells.", ["36 of 216"]),
+        ("`python benchmarks/scale.py`: 15.4 s, 0.26 min, 1,050 MiB.", []),
+        ("`python benchmarks/scale.py`: 15.3 s and 26 times.", ["15.3 s"]),
+        ("A lead of .015.", ["no benchmark is named"]),
+        ("A lead of .987 (prototype, rows not kept), `delta=0.987`, 2026-11-18, Python 3.11.", []),
+        ("## Up\n`python benchmarks/lead.py`\n### Down\nA lead of .015.\n## Next\nA lead of .015.", ["7: .015"]),
+        ("`python benchmarks/choice.py`\n\n| n | LDSU() | LDSUClassifier() |\n|---|---|---|\n| 500 | 2 | 3 |", ["row"]),
+    ],
+)
+def test_a_figure_that_no_kept_result_has_is_reported(text, failed, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n{text}\n")
+    lines = figures_without_a_result(page).splitlines()
+    assert len(lines) == len(failed)
+    assert all(part in line for part, line in zip(failed, lines, strict=True))
 
 
 def test_documents_have_no_blanks_left_and_link_to_files_that_exist():
