@@ -418,3 +418,21 @@ def test_rows_without_structure_are_not_all_given_one_label():
         few = few_labels(y, 3, seed)
         labels = LDSUClassifier(supervised=False).fit(X, few).predict(X[few < 0])
         assert 0.3 < np.mean(labels) < 0.7
+
+
+def test_intercepts_of_pooled_scores_are_corrected_as_far_as_they_are_uncertain(monkeypatch):
+    # Two classes that one weak column separates: a few labels leave the intercept far from the middle.
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 2
+    X = np.column_stack([y + 2 * rng.normal(size=600), rng.integers(0, 4, (600, 6))])
+    few = few_labels(y, 3)
+
+    def share(max_shift):
+        monkeypatch.setattr(_classifier, "MAX_SHIFT", max_shift)
+        model = LDSUClassifier().fit(X, few)
+        assert model.supervised_ is not None
+        return model.class_shares_
+
+    none, default, whole = share(1e-9), share(0.1), share(10.0)
+    np.testing.assert_allclose(whole, 0.5, atol=0.02)
+    assert abs(whole[0] - 0.5) <= abs(default[0] - 0.5) < abs(none[0] - 0.5)

@@ -87,7 +87,8 @@ SHARES_ROUNDS, MAX_STEP = 100, 3.0
 FULL_EXPLAINED = 0.5
 # Pooled log-odds are shifted by at most this, in the root mean square over classes, to give classes their shares. The
 # intercepts of classifiers of few labelled rows are off by more, but larger shifts contradict unequal classes.
-MAX_SHIFT = 0.1
+# Found on at most SHIFT_ROWS rows.
+MAX_SHIFT, SHIFT_ROWS = 0.1, 20_000
 # Shares and the factor of the scores depend on each other: they are found in turn.
 SHARES_ALTERNATIONS = 3
 
@@ -628,7 +629,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             if self.supervised_ is not None:
                 log_shares = self._log_shares(mean_of, codes, left_out)
                 if unlabelled.size and self.class_shares_ is None:
-                    log_shares = log_shares + self._intercept_shift(mean_of, log_shares)
+                    some = unlabelled[:: -(-unlabelled.size // SHIFT_ROWS)]
+                    log_shares = log_shares + self._intercept_shift(rows.mean_over(some), log_shares)
             self.score_center_ = self._shifted_center(log_shares)
             self.leave_one_out_accuracy_ = None
             self._left_out = None
