@@ -83,7 +83,7 @@ def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress)
     text = f"{label_count(labels)} {spec.drawn}"
     picture = {"key": spec.key, "title": spec.title, "labels": text, **kept("the points", {}, source.points)}
     raw = "raw pixels" if picture["thumbnails"] else "raw features"
-    panels = [{"name": raw, "caption": "as they are", **kept("raw samples", {}, source.raw)}]
+    panels = [{"name": raw, "caption": "no features learned", **kept("raw samples", {}, source.raw)}]
     for method, setting in _methods(summary, spec, labels):
         position = kept(method.key, {"setting": list(setting)}, partial(source.features, method, setting))
         caption = settings_text({name: value for name, value in setting.values.items() if name != "C"}, " ")
