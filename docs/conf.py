@@ -22,6 +22,7 @@ extensions = [
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autosummary",
+    "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
@@ -37,9 +38,15 @@ myst_heading_anchors = 3
 default_role = "literal"
 autosummary_generate = True
 toc_object_entries_show_parents = "hide"
+maximum_signature_line_length = 80  # longer ones have a line for each parameter
 autodoc_typehints = "none"  # numpydoc's lists of parameters say them in words
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
+
+# A copied block is a command or a script: prompts and what was printed are left out.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight pre"
 
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
@@ -54,6 +61,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 3600,
     "remove_config_comments": True,
     "image_srcset": ["2x"],
+    "thumbnail_size": (640, 400),
     "doc_module": ("ldsu",),
     "backreferences_dir": "generated/backreferences",
     "inspect_global_variables": False,
@@ -72,6 +80,7 @@ html_sidebars: dict[str, list[str]] = {page: [] for page in ("index", "start", "
 html_theme_options = {
     "logo": {"text": "ldsu"},
     "navbar_align": "left",
+    "navbar_start": ["navbar-logo", "release"],
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 6,
     "navigation_depth": 2,
@@ -126,7 +135,13 @@ def setup(app: Any) -> dict[str, Any]:
         for number, line in enumerate(lines):
             lines[number] = re.sub(r"\((\w+)_,\)", r"(\1\\_,)", line.replace(" .. ", " … "))
 
+    def trim(app: Any, doctree: nodes.document) -> None:
+        """A doctest in Markdown ends with an empty line, which is no part of the code."""
+        for block in doctree.findall(nodes.literal_block):
+            block.children = [nodes.Text(block.astext().rstrip())]
+
     app.add_directive("picture", Picture)
+    app.connect("doctree-read", trim)
     app.connect("autodoc-process-docstring", spell_for_sphinx, priority=100)  # before numpydoc
     app.connect("builder-inited", draw)
     app.connect("autodoc-skip-member", leave_out)
