@@ -59,10 +59,11 @@ format: $(READY) ## let ruff fix what it can
 	$(BIN)/ruff format .
 
 docs: $(READY) ## the documentation site, examples run: site/index.html
-	$(BIN)/python -c 'import sphinx, myst_parser, numpydoc, pydata_sphinx_theme, sphinx_gallery, sphinx_design' 2>/dev/null || \
+	$(BIN)/python -c 'import sphinx, myst_parser, numpydoc, pydata_sphinx_theme, sphinx_copybutton, sphinx_design, sphinx_gallery' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(TEST_ENV) $(BIN)/sphinx-build -W --keep-going --quiet docs site
 	$(BIN)/python docs/check_site.py site
+	$(BIN)/python docs/check_layout.py site
 	@echo "open site/index.html"
 
 package: $(READY) ## the source distribution and the wheel in dist/, checked

@@ -2,8 +2,9 @@
 
 python docs/check_layout.py site
 
-Every page is opened at the width of a laptop and of a phone. It must not be wider than the screen, and no text may be cut
-off: tables and code may be wider only where they scroll by themselves. Without Chromium the script says so and succeeds.
+Every page is opened at the width of a laptop and of a phone. It must not be wider than the screen, no text may be cut
+off, and no name of the API may be broken across lines in a list; tables and code may be wider than the screen where they
+scroll by themselves. Without Chromium the script says so and succeeds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SEARCHES = {
     "ldsu.dask": "generated/ldsu.dask.LDSU.html",
 }
 
-# A text is cut off where a box that hides what is beyond it, or the edge of the page, comes before any box that scrolls.
+# A text is cut off where a box that hides what is beyond it, or the edge of the page, comes before a box that scrolls.
 MEASURE = """(() => {
   const root = document.documentElement, width = root.clientWidth, found = [];
   if (root.scrollWidth > width) found.push(`is ${root.scrollWidth} px wide`);
@@ -40,11 +41,14 @@ MEASURE = """(() => {
     if (!owner.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     range.selectNodeContents(text);
     const { left, right } = range.getBoundingClientRect();
+    const name = !/\\s/.test(text.data.trim()) && owner.closest("table.autosummary td:first-child, .nav-link, .sig");
+    const lines = new Set([...range.getClientRects()].map((line) => Math.round(line.top)));
+    if (name && lines.size > 1) found.push(`breaks the name ${text.data.trim()}`);
     let low = 0, high = width, reachable = false;
     for (let box = owner; box && box !== document.body && !reachable; box = box.parentElement) {
       const style = getComputedStyle(box), edge = box.getBoundingClientRect();
       if (style.display === "inline") continue;
-      if (["auto", "scroll"].includes(style.overflowX)) reachable = true;
+      if (["auto", "scroll"].includes(style.overflowX) && box.closest(".bd-article")) reachable = true;
       else if (style.overflowX !== "visible") [low, high] = [Math.max(low, edge.left), Math.min(high, edge.right)];
     }
     if ((left < low - 1 || right > high + 1) && !(reachable && low === 0 && high === width)) {
@@ -53,6 +57,11 @@ MEASURE = """(() => {
   }
   return found;
 })()"""
+AT_ONCE = """document.addEventListener("DOMContentLoaded", () => {
+  const style = document.createElement("style");
+  style.textContent = "* { transition: none !important; animation: none !important; }";
+  document.head.append(style);
+})"""
 RESULTS = (
     """[...document.querySelectorAll("#search-results li a")].map((link) => link.getAttribute("href").split("#")[0])"""
 )
@@ -79,6 +88,8 @@ def problems(site: Path, folder: str) -> Iterator[str]:
 
     site = site.resolve()
     browser = Chromium(folder, width=WIDTHS[0], height=HEIGHT)
+    # Sidebars slide out of sight when the width changes; what is seen is the end of it.
+    browser.call("Page.addScriptToEvaluateOnNewDocument", source=AT_ONCE)
     try:
         for path in pages_of(site):
             open_page(browser, path.as_uri())

@@ -38,7 +38,6 @@ myst_heading_anchors = 3
 default_role = "literal"
 autosummary_generate = True
 toc_object_entries_show_parents = "hide"
-maximum_signature_line_length = 80  # longer ones have a line for each parameter
 autodoc_typehints = "none"  # numpydoc's lists of parameters say them in words
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -138,7 +137,9 @@ def setup(app: Any) -> dict[str, Any]:
     def trim(app: Any, doctree: nodes.document) -> None:
         """A doctest in Markdown ends with an empty line, which is no part of the code."""
         for block in doctree.findall(nodes.literal_block):
-            block.children = [nodes.Text(block.astext().rstrip())]
+            if block.rawsource == block.astext():
+                block.rawsource = block.rawsource.rstrip()
+                block.children = [nodes.Text(block.rawsource)]
 
     app.add_directive("picture", Picture)
     app.connect("doctree-read", trim)
