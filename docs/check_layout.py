@@ -3,7 +3,7 @@
 python docs/check_layout.py site
 
 Every page is opened at the width of a laptop and of a phone. It must not be wider than the screen, no text may be cut
-off, and no name of the API may be broken across lines in a list; tables and code may be wider than the screen where they
+off, and no name of the API may be broken across lines in a list. Tables and code may be wider where they
 scroll by themselves. Without Chromium the script says so and succeeds.
 """
 

@@ -403,7 +403,7 @@ def reset(gallery_conf: dict[str, Any], name: str) -> None:
     """Give every example of the gallery the same style. (sphinx-gallery calls this before each.)"""
     plt.rcdefaults()
     plt.rcParams.update(rc_params("#ffffff"))
-    plt.rcParams.update({"figure.figsize": (8, 4.5), "figure.constrained_layout.use": True})
+    plt.rcParams.update({"figure.figsize": (7, 4), "figure.constrained_layout.use": True})
 
 
 if __name__ == "__main__":
