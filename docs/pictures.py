@@ -403,7 +403,9 @@ def reset(gallery_conf: dict[str, Any], name: str) -> None:
     """Give every example of the gallery the same style. (sphinx-gallery calls this before each.)"""
     plt.rcdefaults()
     plt.rcParams.update(rc_params("#ffffff"))
-    plt.rcParams.update({"figure.figsize": (7, 4), "figure.constrained_layout.use": True})
+    plt.rcParams.update({"figure.figsize": (6.4, 3.9), "figure.constrained_layout.use": True})
+    # Large enough to be read in a thumbnail, a third of the size.
+    plt.rcParams.update({"font.size": 12, "axes.titlesize": 13, "legend.fontsize": 11})
 
 
 if __name__ == "__main__":

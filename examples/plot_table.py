@@ -56,8 +56,8 @@ print(*task.encoder.notes, sep="\n")
 print(task.counts)
 
 # %%
-# :func:`~ldsu.tables.fit_task` fits an :class:`~ldsu.LDSUClassifier` to all rows. The model predicts the rows of tables,
-# for example of the next file.
+# :func:`~ldsu.tables.fit_task` fits an :class:`~ldsu.LDSUClassifier` to all rows. The model predicts the rows of a
+# table, for example of the next file.
 
 model, warnings = fit_task(task)
 predictions = model.predict(read_table(path))
@@ -85,7 +85,7 @@ folder.cleanup()
 fig, ax = plt.subplots()
 for number, (kind, scores) in enumerate(accuracy.items()):
     bars = ax.bar(np.arange(len(LABELS)) + 0.27 * (number - 1), scores.mean(axis=1), 0.25, label=kind)
-    ax.bar_label(bars, fmt="%.2f", padding=2, fontsize=9)
+    ax.bar_label(bars, fmt="%.2f", padding=2, fontsize=10)
 ax.axhline(1 / 3, color="gray", linestyle=":")
 ax.set(xlabel="labels per class", ylabel="accuracy on unlabelled rows", ylim=(0, 1.15))
 ax.set_xticks(range(len(LABELS)), labels=[str(per_class) for per_class in LABELS])

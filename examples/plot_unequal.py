@@ -4,7 +4,7 @@ Classes of unequal size
 
 Five labels of each class do not show that one class is eleven times as large as another. By default
 :class:`~ldsu.LDSUClassifier` estimates the class shares from its predictions, and comes close to the accuracy that it
-reaches with the true shares. If it is told that all classes are equally large, it is wrong for four rows in ten.
+reaches with the true shares. With ``class_shares="equal"`` it is wrong for four rows in ten.
 """
 
 import matplotlib.pyplot as plt
@@ -60,5 +60,5 @@ assert means['"auto", the default'] > means['"equal"'] + 0.2
 assert abs(means['"auto", the default'] - means["true shares"]) < 0.03
 
 # %%
-# If labels are drawn like the rows, say ``class_shares="labels"``. With one or two labels per class nothing can be
-# estimated: then give the shares, if you know them. How well estimates work: :doc:`/robustness`.
+# If labels are drawn at random from all rows, use ``class_shares="labels"``. With one or two labels per class nothing can
+# be estimated: pass the shares, if you know them. How accurate the estimates are: :doc:`/robustness`.
