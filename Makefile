@@ -44,11 +44,12 @@ audit: ## ask the public list of known vulnerabilities about the locked versions
 test-versions: ## the tests on the oldest and the newest versions, Python 3.11 to 3.13 where they are installed
 	ci/versions.sh
 
-lint: $(READY) ## ruff, mypy, codespell, and the files for GitHub against their schemas
+lint: $(READY) ## ruff, mypy, codespell, the words of docs/words.toml, and the files for GitHub against their schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/python docs/check_words.py
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml

@@ -163,7 +163,7 @@ def embed(features: np.ndarray) -> dict[str, Any]:
 
 
 def sprite(images: np.ndarray, limit: int = SPRITE_BYTES) -> dict[str, Any]:
-    """Thumbnails of images (n, height, width), each scaled to its own range, in one PNG with 16 grey levels.
+    """Thumbnails of images (n, height, width), each scaled to its own range, in one PNG with 16 gray levels.
 
     They are shrunk until the PNG fits in `limit` bytes. Returns the data URL ``src``, ``width`` and ``height`` of a
     thumbnail, and ``columns``.
