@@ -37,7 +37,7 @@ MEASURE = """(() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let text = walker.nextNode(); text; text = walker.nextNode()) {
     const owner = text.parentElement;
-    if (!text.data.trim() || owner.closest("script, style, noscript, .visually-hidden, .skip-link")) continue;
+    if (!text.data.trim() || owner.closest("script, style, noscript, .visually-hidden, .skip-link, .skip")) continue;
     if (!owner.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     range.selectNodeContents(text);
     const { left, right } = range.getBoundingClientRect();

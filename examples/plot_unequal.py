@@ -60,5 +60,5 @@ assert means['"auto", the default'] > means['"equal"'] + 0.2
 assert abs(means['"auto", the default'] - means["true shares"]) < 0.03
 
 # %%
-# If labels are drawn at random from all rows, use ``class_shares="labels"``. With one or two labels per class nothing can
-# be estimated: pass the shares, if you know them. How accurate the estimates are: :doc:`/robustness`.
+# If labels are drawn at random from all rows, use ``class_shares="labels"``. With one or two labels per class nothing
+# can be estimated: pass the shares, if you know them. How accurate the estimates are: :doc:`/robustness`.

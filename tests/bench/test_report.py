@@ -559,6 +559,13 @@ def test_a_chart_has_a_name_a_description_and_texts_without_markup():
         assert HOSTILE in tips(chart)[0]
 
 
+def test_names_of_bars_are_inside_the_chart():
+    name = "LogisticRegression chosen"
+    drawn = charts.bar_chart("T", [charts.Bar(name, [("s1", 1.0)], "1", "")], unit="u")
+    (end,) = re.findall(rf'text-anchor="end" x="([\d.]+)" [^>]*>{name}<', drawn)
+    assert 6.2 * len(name) < float(end) < charts.WIDTH / 2
+
+
 def test_without_matplotlib_a_sentence_stands_in_for_charts(report, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     paths = write_report(report["experiment"], report["store"], tmp_path, pictures=False)

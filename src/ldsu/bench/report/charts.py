@@ -29,6 +29,7 @@ P = ParamSpec("P")
 Tip = tuple[int, int, str]  # row, column, text
 
 WIDTH, HEIGHT = 420, 280  # of a line chart, unless it is drawn wider
+LETTER = 6.5  # width of a letter in pixels, on average at most
 DPI = 72  # a pixel of the chart is a point of matplotlib's SVG
 COLOR = {name: light for name, (light, _) in COLORS.items()}
 VARIABLE = {light: f"var(--{name})" for name, light in COLOR.items()}
@@ -275,7 +276,8 @@ def heat_map(
 @_styled
 def bar_chart(title: str, bars: Sequence[Bar], *, unit: str, width: int = WIDTH) -> str:
     """Horizontal bars on one axis from 0."""
-    left, right, top = 108, width - 66, 40
+    longest = min(max(len(bar.label) for bar in bars), 40)
+    left, right, top = max(108, 12 + round(LETTER * longest)), width - 66, 40
     bottom = top + 20 * len(bars)
     chart = _Chart(title, f"{title}: a bar for each method, {unit}.", (width, bottom + 8), (left, right, top, bottom))
     axes, rows = chart.axes, np.arange(len(bars))
