@@ -18,6 +18,8 @@ author = "The ldsu developers"
 copyright = author
 version = release = ldsu.__version__
 
+LONG_NAME = 32  # letters; site.css breaks longer names in tables
+
 extensions = [
     "myst_parser",
     "numpydoc",
@@ -74,8 +76,11 @@ html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
-# Pages without pages below them need no list of those.
-html_sidebars: dict[str, list[str]] = {page: [] for page in ("index", "start", "method", "limits", "cli", "models")}
+# Pages at the top without pages below them need no list of those.
+TOP = [line for line in (HERE / "index.md").read_text("utf-8").splitlines() if (HERE / f"{line}.md").is_file()]
+html_sidebars: dict[str, list[str]] = {
+    page: [] for page in ["index", *TOP] if page == "index" or "toctree" not in (HERE / f"{page}.md").read_text("utf-8")
+}
 html_theme_options = {
     "logo": {"text": "ldsu"},
     "navbar_align": "left",
@@ -134,15 +139,18 @@ def setup(app: Any) -> dict[str, Any]:
         for number, line in enumerate(lines):
             lines[number] = re.sub(r"\((\w+)_,\)", r"(\1\\_,)", line.replace(" .. ", " … "))
 
-    def trim(app: Any, doctree: nodes.document) -> None:
-        """A doctest in Markdown ends with an empty line, which is no part of the code."""
+    def prepare_code(app: Any, doctree: nodes.document) -> None:
+        """A doctest in Markdown ends with an empty line, which is no part of the code. Long names may be broken."""
+        for name in doctree.findall(nodes.literal):
+            if max(map(len, name.astext().split()), default=0) > LONG_NAME:
+                name["classes"].append("long")
         for block in doctree.findall(nodes.literal_block):
             if block.rawsource == block.astext():
                 block.rawsource = block.rawsource.rstrip()
                 block.children = [nodes.Text(block.rawsource)]
 
     app.add_directive("picture", Picture)
-    app.connect("doctree-read", trim)
+    app.connect("doctree-read", prepare_code)
     app.connect("autodoc-process-docstring", spell_for_sphinx, priority=100)  # before numpydoc
     app.connect("builder-inited", draw)
     app.connect("autodoc-skip-member", leave_out)
