@@ -44,11 +44,12 @@ audit: ## ask the public list of known vulnerabilities about the locked versions
 test-versions: ## the tests on the oldest and the newest versions, Python 3.11 to 3.13 where they are installed
 	ci/versions.sh
 
-lint: $(READY) ## ruff, mypy, codespell, and the files for GitHub against their schemas
+lint: $(READY) ## ruff, mypy, codespell, the words of docs/words.toml, and the files for GitHub against their schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/python docs/check_words.py
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
@@ -59,10 +60,11 @@ format: $(READY) ## let ruff fix what it can
 	$(BIN)/ruff format .
 
 docs: $(READY) ## the documentation site, examples run: site/index.html
-	$(BIN)/python -c 'import sphinx, myst_parser, numpydoc, pydata_sphinx_theme, sphinx_gallery, sphinx_design' 2>/dev/null || \
+	$(BIN)/python -c 'import sphinx, myst_parser, numpydoc, pydata_sphinx_theme, sphinx_copybutton, sphinx_design, sphinx_gallery' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(TEST_ENV) $(BIN)/sphinx-build -W --keep-going --quiet docs site
 	$(BIN)/python docs/check_site.py site
+	$(BIN)/python docs/check_layout.py site
 	@echo "open site/index.html"
 
 package: $(READY) ## the source distribution and the wheel in dist/, checked

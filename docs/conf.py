@@ -18,10 +18,13 @@ author = "The ldsu developers"
 copyright = author
 version = release = ldsu.__version__
 
+LONG_NAME = 32  # letters; site.css breaks longer names in tables
+
 extensions = [
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autosummary",
+    "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
@@ -41,6 +44,11 @@ autodoc_typehints = "none"  # numpydoc's lists of parameters say them in words
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
+# A copied block is a command or a script: prompts and what was printed are left out.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight pre"
+
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["gallery"],
@@ -54,6 +62,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 3600,
     "remove_config_comments": True,
     "image_srcset": ["2x"],
+    "thumbnail_size": (640, 400),
     "doc_module": ("ldsu",),
     "backreferences_dir": "generated/backreferences",
     "inspect_global_variables": False,
@@ -67,11 +76,15 @@ html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
-# Pages without pages below them need no list of those.
-html_sidebars: dict[str, list[str]] = {page: [] for page in ("index", "start", "method", "limits", "cli", "models")}
+# Pages at the top without pages below them need no list of those.
+TOP = [line for line in (HERE / "index.md").read_text("utf-8").splitlines() if (HERE / f"{line}.md").is_file()]
+html_sidebars: dict[str, list[str]] = {
+    page: [] for page in ["index", *TOP] if page == "index" or "toctree" not in (HERE / f"{page}.md").read_text("utf-8")
+}
 html_theme_options = {
     "logo": {"text": "ldsu"},
     "navbar_align": "left",
+    "navbar_start": ["navbar-logo", "release"],
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 6,
     "navigation_depth": 2,
@@ -126,7 +139,18 @@ def setup(app: Any) -> dict[str, Any]:
         for number, line in enumerate(lines):
             lines[number] = re.sub(r"\((\w+)_,\)", r"(\1\\_,)", line.replace(" .. ", " … "))
 
+    def prepare_code(app: Any, doctree: nodes.document) -> None:
+        """A doctest in Markdown ends with an empty line, which is no part of the code. Long names may be broken."""
+        for name in doctree.findall(nodes.literal):
+            if max(map(len, name.astext().split()), default=0) > LONG_NAME:
+                name["classes"].append("long")
+        for block in doctree.findall(nodes.literal_block):
+            if block.rawsource == block.astext():
+                block.rawsource = block.rawsource.rstrip()
+                block.children = [nodes.Text(block.rawsource)]
+
     app.add_directive("picture", Picture)
+    app.connect("doctree-read", prepare_code)
     app.connect("autodoc-process-docstring", spell_for_sphinx, priority=100)  # before numpydoc
     app.connect("builder-inited", draw)
     app.connect("autodoc-skip-member", leave_out)

@@ -165,10 +165,10 @@ def clique(theme: Theme) -> Figure:
     jumps = (jumps - jumps.mean()) / np.linalg.norm(jumps - jumps.mean())
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True, layout="constrained")
     for ax, values, title in zip(axes, (follows, jumps), ("follows the positions", "does not"), strict=True):
-        # The best straight local rule, with ridge theta: what it leaves over is the cost.
+        # The best straight local rule, with ridge theta: its residuals are the cost.
         rule = float(along @ values / (along @ along + theta))
-        ax.plot(along[order], rule * along[order], color=theme.soft, label="best straight rule in the clique")
-        ax.vlines(along, rule * along, values, color=theme.classes[1], linewidth=1.5, label="what it leaves over")
+        ax.plot(along[order], rule * along[order], color=theme.soft, label="best straight line in the clique")
+        ax.vlines(along, rule * along, values, color=theme.classes[1], linewidth=1.5, label="residual")
         ax.scatter(along, values, s=70, color=theme.classes[0], zorder=3, label="the feature")
         ax.set(title=f"{title}: cost {theta * values @ L @ values:.2f}", xlabel="position along the clique")
     axes[0].set_ylabel("value of the feature")
@@ -219,7 +219,7 @@ def filters(theme: Theme) -> Figure:
     ax.semilogx(grid, heat(grid, 10), color=theme.classes[2], ls="-.", label="heat, strength 10")
     ax.plot([mu.min(), cut, cut, mu.max()], [1, 1, 0, 0], color=theme.classes[1], ls=":", lw=2, label="truncate, half")
     ax.vlines(mu, -0.12, -0.05, color=theme.soft, linewidth=0.5)
-    ax.set(xlabel="roughness of a direction (each tick is a direction of 500 digits)", ylabel="share that is kept")
+    ax.set(xlabel="roughness of a direction (each tick is a direction of 500 digits)", ylabel="share kept")
     ax.set_yticks([0, 0.5, 1])
     ax.legend(loc="upper right", fontsize=9)
     return figure
@@ -287,14 +287,14 @@ def decisions(theme: Theme) -> Figure:
             color = theme.soft if row == 0 else theme.classes[0]
             ax.scatter(values, np.full(DRAWS, row), color=color, alpha=0.5, s=24)
             ax.scatter(values.mean(), row, marker="|", s=400, color=color, linewidths=2.5)
-            ax.annotate(f"{values.mean():.2f}", (values.mean(), row), (0, 11), textcoords="offset points", ha="center")
+            ax.annotate(f"{values.mean():.2f}", (values.mean(), row), (0, 14), textcoords="offset points", ha="center")
         ax.set(title=f"{a_class} per class", xlabel="accuracy on unseen digits", xlim=(0.4, 1), ylim=(3.5, -0.7))
     axes[0].set_yticks(range(len(steps)), steps)
     return figure
 
 
 def strength(theme: Theme) -> Figure:
-    """Decisions on the moons: strength from left to right, bandwidth from top to bottom."""
+    """Decisions of the graph on the moons: strength from left to right, bandwidth from top to bottom."""
     X, y, few = moons()
     xs, ys = np.linspace(-1.6, 2.6, 121), np.linspace(-1.1, 1.6, 81)
     grid = np.stack(np.meshgrid(xs, ys), axis=-1).reshape(-1, 2)
@@ -302,7 +302,8 @@ def strength(theme: Theme) -> Figure:
     figure, axes = plt.subplots(3, 3, figsize=(10, 6.6), layout="constrained")
     for row, scale in zip(axes, scales, strict=True):
         for ax, value in zip(row, strengths, strict=True):
-            model = LDSUClassifier(LDSU(strength=value, gamma_scale=scale)).fit(X, few)
+            # Without pooled classifiers, which would hide what the graph does.
+            model = LDSUClassifier(LDSU(strength=value, gamma_scale=scale), supervised=False).fit(X, few)
             shares = model.predict_proba(grid)[:, 1].reshape(ys.size, xs.size)
             ax.pcolormesh(xs, ys, shares, cmap=theme.between, vmin=0, vmax=1, alpha=0.75, rasterized=True)
             ax.contour(xs, ys, shares, levels=[0.5], colors=theme.ink, linewidths=1)
@@ -345,10 +346,10 @@ def gains(theme: Theme) -> Figure:
 
 
 def choice(theme: Theme) -> Figure:
-    """Four questions, and what to take at each answer."""
+    """Four questions, and what to use for each answer."""
     questions = (
         ("Are there unlabelled rows of the same kind?", "no", "SVC, KDA: there is no graph to learn from"),
-        ("Are labels plenty (hundreds per class)?", "yes", "your usual classifier: the graph adds little"),
+        ("Are there hundreds of labels per class?", "yes", "your usual classifier: the graph adds little"),
         ("Are near rows mostly of the same class?", "no", "three labels per class or more, or better columns"),
         ("Do you want features for your own classifier?", "yes", "LDSU, BlockScaler, LabelledOnly"),
     )
@@ -403,7 +404,9 @@ def reset(gallery_conf: dict[str, Any], name: str) -> None:
     """Give every example of the gallery the same style. (sphinx-gallery calls this before each.)"""
     plt.rcdefaults()
     plt.rcParams.update(rc_params("#ffffff"))
-    plt.rcParams.update({"figure.figsize": (8, 4.5), "figure.constrained_layout.use": True})
+    plt.rcParams.update({"figure.figsize": (6.4, 3.9), "figure.constrained_layout.use": True})
+    # Large enough to be read in a thumbnail, a third of the size.
+    plt.rcParams.update({"font.size": 12, "axes.titlesize": 13, "legend.fontsize": 11})
 
 
 if __name__ == "__main__":

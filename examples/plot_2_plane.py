@@ -2,9 +2,11 @@
 Features in the plane
 =====================
 
-What do features learned from three labels per class look like? Five digits that are easily taken for each other are
-drawn by the first two principal components of their pixels, of kernel PCA, and of :class:`~ldsu.LDSU`'s features.
-Rings mark the fifteen digits that have a label.
+Fifteen labels are enough to separate five similar digits. In the features of :class:`~ldsu.LDSU` the classes are apart,
+and most rows are nearest to the labelled mean of their own class; in the pixels and in the features of kernel PCA the
+classes overlap.
+
+Each panel shows the first two principal components. Rings mark the fifteen digits that have a label.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +28,7 @@ for digit in DIGITS:
 labelled = few >= 0
 
 # %%
-# Every method gets the same rows. Kernel PCA reads no label; LDSU reads fifteen.
+# All methods get the same rows. Kernel PCA uses no label, LDSU fifteen.
 
 features = {
     "pixels": X,
@@ -35,7 +37,7 @@ features = {
 }
 
 # %%
-# A simple question to features: is each row nearest to the mean of the labelled rows of its own class?
+# A simple test of features: is a row nearest to the mean of the labelled rows of its own class?
 
 
 def nearest_mean(Z):
@@ -45,13 +47,13 @@ def nearest_mean(Z):
     return float(np.mean(np.array(DIGITS)[distances.argmin(axis=1)] == y, where=~labelled))
 
 
-fig, axes = plt.subplots(1, 3, figsize=(12, 4.4))
+fig, axes = plt.subplots(1, 3, figsize=(9.5, 3.6))
 for ax, (name, Z) in zip(axes, features.items(), strict=True):
     plane = PCA(2).fit_transform(Z)
     for digit in DIGITS:
-        ax.scatter(*plane[y == digit].T, s=26, marker=f"${digit}$", linewidths=0.3)
+        ax.scatter(*plane[y == digit].T, s=22, marker=f"${digit}$", linewidths=0.3)
     ax.scatter(*plane[labelled].T, s=140, facecolors="none", edgecolors="black")
-    ax.set(title=f"{name}: nearest mean is right in {nearest_mean(Z):.0%}", xticks=[], yticks=[])
+    ax.set(title=f"{name}\n{nearest_mean(Z):.0%} nearest to their class", xticks=[], yticks=[])
 
 assert nearest_mean(features["LDSU"]) > nearest_mean(features["kernel PCA"]) + 0.1
 assert nearest_mean(features["LDSU"]) > nearest_mean(features["pixels"]) + 0.1

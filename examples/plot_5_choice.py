@@ -2,9 +2,9 @@
 How strength is chosen
 ======================
 
-With two labels per class or more, ``LDSU()`` tries a few bandwidths and strengths and keeps the one under which the
-labelled rows predict each other best, each left out in turn. ``selection_`` shows what was tried. Here are two data
-sets: one whose neighbors share a class, and one made so that they do not.
+``LDSU()`` chooses a large strength where neighbors share a class and a small one where they do not; in both data sets
+below its choice is about as accurate as the best fixed strength. With two labels per class or more, it tries a few
+bandwidths and strengths and keeps those under which the labelled rows predict each other best, each left out in turn.
 """
 
 import matplotlib.pyplot as plt
@@ -15,18 +15,18 @@ from sklearn.neighbors import NearestNeighbors
 from ldsu import LDSU, LDSUClassifier
 
 
-def few_labels(y, a_class, seed=0):
-    """Keep so many labels of each class."""
+def few_labels(y, per_class, seed=0):
+    """Keep the labels of some rows of each class."""
     rng = np.random.default_rng(seed)
     few = np.full_like(y, -1)
     for label in np.unique(y):
-        few[rng.choice(np.flatnonzero(y == label), a_class, replace=False)] = label
+        few[rng.choice(np.flatnonzero(y == label), per_class, replace=False)] = label
     return few
 
 
 # %%
-# In the first, neighbors are digits of the same class. The second imitates faces under changing light: each row lies
-# on a long thread (the light), which it shares with rows of other classes that are nearer to it than its own.
+# In digits, neighbors are of the same class. The second data set imitates faces under changing light: the light moves
+# rows along a curve that all classes share, so that the nearest rows are those in the same light, whatever their class.
 
 X, y = load_digits(return_X_y=True)
 X, y = X[:500], y[:500]
@@ -36,17 +36,17 @@ faces = np.zeros((who.size, 24))
 light = rng.uniform(0, 40, who.size)
 faces[:, :4] = 3 * np.stack([np.cos(light / 4), np.sin(light / 4), np.cos(light / 9), np.sin(light / 9)], axis=1)
 faces[:, 4:] = (0.16 * rng.standard_normal((8, 20)))[who] + 0.25 * rng.standard_normal((who.size, 20))
-problems = {"digits": (X, y, few_labels(y, 5)), "threads of light": (faces, who, few_labels(who, 10))}
+problems = {"digits": (X, y, few_labels(y, 5)), "faces, changing light": (faces, who, few_labels(who, 10))}
 
 for name, (samples, truth, _) in problems.items():
     near = NearestNeighbors(n_neighbors=3).fit(samples).kneighbors(return_distance=False)
     print(f"{name}: {np.mean(truth[near] == truth[:, None]):.0%} of the three nearest neighbors are of the same class")
 
 # %%
-# What each setting is compared by, at its best ridge: how probable it makes the labels left out, mostly. The bar in
-# another color is the choice.
+# The criterion of each setting at its best ridge: mainly the probability of the left-out labels. The bar in another
+# color is the chosen setting. ``selection_`` has all of them.
 
-fig, axes = plt.subplots(1, 2, figsize=(10, 3.6))
+fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.8))
 chosen = {}
 for ax, (name, (samples, _, few)) in zip(axes, problems.items(), strict=True):
     model = LDSU().fit(samples, few)
@@ -60,14 +60,14 @@ for ax, (name, (samples, _, few)) in zip(axes, problems.items(), strict=True):
     picked = settings.index((model.selection_[0]["gamma_scale"], model.selection_[0]["strength"]))
     bars = ax.barh(names, [best[setting] - min(best.values()) for setting in settings])
     bars[picked].set(color="C1")
-    ax.set(title=f"{name}: strength {model.strength_:g}", xlabel="criterion, above the worst (more is better)")
+    ax.set(title=f"{name}: strength {model.strength_:g}", xlabel="criterion, above the worst")
 axes[0].set_ylabel("gamma_scale, strength")
 
 assert chosen["digits"] >= 100
-assert chosen["threads of light"] < 100
+assert chosen["faces, changing light"] < 100
 
 # %%
-# Was it right? Accuracy on the unlabelled rows, with the choice and with the strength fixed:
+# Accuracy on the unlabelled rows, with the chosen strength ("auto") and with fixed ones:
 
 for name, (samples, truth, few) in problems.items():
     rest = few < 0

@@ -1,9 +1,9 @@
 """
-Save a model, read it back
-==========================
+Save and load a model
+=====================
 
-A fitted model is one file of numbers and texts. Unlike a pickle it holds no code, so that a file from somebody else
-can be read without running anything from it; it is checked while it is read, and a damaged one is refused.
+A model that is loaded again predicts the same labels and probabilities. The file holds numbers and texts only. Unlike a
+pickle it contains no code, so it is safe to load a file from somebody else; a damaged file is refused.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ for digit in range(10):
 model = LDSUClassifier().fit(X[:1000], few)
 
 # %%
-# Save it, with a word about where it comes from, and see what is in the file without loading the model.
+# Save the model with a note on its origin, and read what is in the file without loading the model.
 
 folder = tempfile.TemporaryDirectory()
 path = Path(folder.name) / "digits.ldsu"
@@ -32,7 +32,7 @@ description = describe_model(path)
 print(description["class"], description["about"], f"{path.stat().st_size / 2**20:.1f} MiB")
 
 # %%
-# Read it back. Labels are the same and probabilities equal.
+# Load it. Labels and probabilities are the same.
 
 again = load_model(path)
 X_new, y_new = X[1000:], y[1000:]
@@ -42,11 +42,10 @@ assert np.array_equal(again.predict(X_new), model.predict(X_new))
 assert difference < 1e-12
 
 # %%
-# What takes the room: for each row of the fit its coefficients, one a feature, and the row itself, with which new rows
-# are compared.
+# Most of the file are the training rows, with which new rows are compared, and their coefficients, one per feature.
 
 arrays = sorted(description["arrays"].items(), key=lambda entry: -entry[1]["bytes"])[:6]
-fig, ax = plt.subplots(figsize=(8, 2.8))
+fig, ax = plt.subplots(figsize=(7.5, 3.2))
 ax.barh(
     [f"{name} {tuple(entry['shape'])}" for name, entry in arrays],
     [entry["bytes"] / 2**20 for _, entry in arrays],
@@ -56,7 +55,7 @@ ax.set(xlabel="MiB", title="The largest arrays of the file")
 assert arrays[0][1]["shape"][0] == arrays[1][1]["shape"][0] == 1000
 
 # %%
-# A file that was damaged on its way says so.
+# A damaged file is refused with a message.
 
 damaged = bytearray(path.read_bytes())
 damaged[-1000] ^= 1

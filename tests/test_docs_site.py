@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ldsu
+from chromium import needs_browser
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -16,6 +17,15 @@ BUILT = ("gallery", "generated")
 PAGES = sorted(path for path in DOCS.rglob("*.md") if not {*BUILT, "_static"} & set(path.relative_to(DOCS).parts))
 FENCE = re.compile(r"^(`{3,}|:{3,})(.*?)\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 ABSOLUTE = re.compile(r"(?<![\w./~-])/(?:home|root|tmp|work|usr|mnt|opt|srv|Users|private)/|\b[A-Z]:\\")
+SITE_NEEDS = [
+    "sphinx",
+    "myst_parser",
+    "numpydoc",
+    "pydata_sphinx_theme",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery",
+]
 EXAMPLES = {path.stem for path in (ROOT / "examples").glob("plot_*.py")}
 
 
@@ -28,6 +38,7 @@ def load(name):
 
 
 check_site = load("check_site")
+check_layout = load("check_layout")
 
 
 def name_of(page):
@@ -107,7 +118,8 @@ def test_roles_and_cards_name_pages_and_examples_that_exist(page):
 def test_examples_and_headings_they_point_to_exist():
     for path in (ROOT / "examples").glob("plot_*.py"):
         for name in re.findall(r":doc:`/([\w/-]+)`", path.read_text()):
-            assert (DOCS / f"{name}.md").exists(), f"{path.name} points to {name}"
+            known = (DOCS / f"{name}.md").exists() or name.removeprefix("gallery/") in EXAMPLES
+            assert known, f"{path.name} points to {name}"
 
 
 def test_no_page_names_an_absolute_path():
@@ -182,14 +194,57 @@ def test_empty_folder_is_no_site_and_no_folder_is_asked_wrongly(tmp_path, capsys
     assert check_site.main([]) == 2
 
 
+WORD, NAME = "overlong" * 100, "<td style='width: 3em; overflow-wrap: anywhere'>LDSUClassifier</td>"
+ONE_LINE = "overflow: hidden; text-overflow: ellipsis; white-space: nowrap"
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("<p>words that wrap</p><pre style='overflow-x: auto'>" + WORD + "</pre>", None),
+        ("<pre>" + WORD + "</pre>", "px wide"),
+        ("<p style='overflow: hidden'>" + WORD + "</p>", "cuts off"),
+        (f"<p style='{ONE_LINE}'>{'words ' * 300}</p>", "cuts off"),
+        ("<p style='margin-left: -50px'>left of the page</p>", "cuts off"),
+        ("<p hidden>" + WORD + "</p>", None),
+        (f"<table class='autosummary'>{NAME}</table>", "breaks the name"),
+    ],
+    ids=["code that scrolls", "wide page", "hidden", "ellipsis", "left", "not shown", "broken name"],
+)
+def test_text_that_does_not_fit_the_screen_is_found(tmp_path, body, fault, capsys):
+    site = tmp_path / "site"
+    site.mkdir()
+    page = f"<!doctype html><body style='margin: 0'><div class='bd-article'>{body}</div></body>"
+    (site / "page.html").write_text(page)
+    assert check_layout.main([str(site)]) == (fault is not None)
+    printed = capsys.readouterr().out
+    assert (f"page.html {fault}" in printed or f"{fault} at a width of 390 px" in printed) if fault else not printed
+
+
+def test_without_chromium_the_layout_check_says_that_it_is_skipped(site, monkeypatch, capsys):
+    monkeypatch.setattr("chromium.CHROMIUM", None)
+    assert check_layout.main([str(site)]) == 0
+    assert "Chromium is not installed" in capsys.readouterr().out
+    assert check_layout.main([]) == 2
+
+
 @pytest.mark.slow
 def test_site_builds_without_a_warning_and_needs_no_network(tmp_path):
-    for name in ("sphinx", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_design", "pydata_sphinx_theme"):
+    for name in SITE_NEEDS:
         pytest.importorskip(name, reason=f"{name} is not installed")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     assert list(check_site.problems(tmp_path / "site")) == []
+    assert check_layout.main([str(tmp_path / "site")]) == 0
+    home = (tmp_path / "site" / "index.html").read_text()
+    assert f'<span class="release">{ldsu.__version__}</span>' in home
+    assert "copybutton.js" in home
+    for name in ("ldsu.LDSU", "ldsu.dask.LDSU"):
+        page = (tmp_path / "site" / "generated" / f"{name}.html").read_text()
+        assert f"<title>{name} " in page
+        assert f">{name}</a>" in page
     for page in PAGES:
         assert (tmp_path / "site" / f"{name_of(page)}.html").exists()
     for example in EXAMPLES:

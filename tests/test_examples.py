@@ -58,7 +58,7 @@ def doubt_is_deserved(names, figures):
 def labels_choose_the_strength(names, figures):
     for (name, strength), title in zip(names["chosen"].items(), titles(figures[0]), strict=True):
         assert title == f"{name}: strength {strength:g}"
-    assert names["chosen"]["digits"] > names["chosen"]["threads of light"]
+    assert names["chosen"]["digits"] > names["chosen"]["faces, changing light"]
     assert max(bars(figures[0])) > 0
 
 
@@ -81,6 +81,32 @@ def model_file_gives_the_same_answers(names, figures):
     assert sum(bars(figures[0])) < names["description"]["bytes"] / 2**20
 
 
+def asked_labels_beat_random_ones(names, figures):
+    curve, mean = (line.get_ydata() for line in lines(figures[0])[:2])
+    assert np.allclose(curve, names["accuracy"])
+    assert curve[1] > mean[3]
+    assert names["classes"][0] == 10 > names["random_classes"][:, 0].max()
+
+
+def an_encoder_makes_few_labels_enough(names, figures):
+    by_pixels, _, ours, theirs = (line.get_ydata() for line in lines(figures[0]))
+    assert min(ours - theirs) > 0
+    assert ours[0] > by_pixels[-1]
+
+
+def a_whole_table_is_better_than_its_parts(names, figures):
+    heights = np.reshape([patch.get_height() for patch in figures[0].axes[0].patches], (3, -1))
+    assert heights[2, -1] == max(heights[:, -1])
+    assert {column.kind for column in names["task"].encoder.columns} == {"number", "category"}
+
+
+def estimated_shares_are_close_to_the_true_ones(names, figures):
+    equal, estimated, known = np.reshape([patch.get_height() for patch in figures[0].axes[0].patches], (3, -1))
+    true = list(names["true_shares"].values())
+    assert np.abs(estimated - true).max() < 0.1 < np.abs(equal - true).max()
+    assert np.abs(known - true).max() < 0.1
+
+
 CLAIMS = {
     "plot_1_few_labels": few_labels_help_most_where_there_are_fewest,
     "plot_2_plane": features_gather_classes_that_pixels_mix,
@@ -90,6 +116,10 @@ CLAIMS = {
     "plot_6_many_rows": sparse_solver_takes_over,
     "plot_7_words": angles_serve_counts_better_than_distances,
     "plot_8_model_file": model_file_gives_the_same_answers,
+    "plot_active": asked_labels_beat_random_ones,
+    "plot_encoder": an_encoder_makes_few_labels_enough,
+    "plot_table": a_whole_table_is_better_than_its_parts,
+    "plot_unequal": estimated_shares_are_close_to_the_true_ones,
 }
 
 

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -376,10 +377,111 @@ def test_without_the_papers_data_nothing_speaks_of_its_figures(tmp_path):
     experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"))
     paths = write(tmp_path, experiment, make_rows(experiment))
     source = paths["html"].read_text()
-    assert "Beside the paper" not in source
+    assert "Comparison with the paper" not in source
+    assert "The paper" not in paths["markdown"].read_text()
+    assert "the paper" not in html.unescape(re.sub(r"<style>.*?</style>|<script>.*?</script>", "", source, flags=re.S))
     assert "LDSU against the others" in source
     assert 'data-control="paper"' not in source
     assert "in brackets the paper" not in paths["markdown"].read_text()
+
+
+def test_with_one_data_set_ldsu_is_compared_with_each_other_method_in_a_table_that_is_open(tmp_path):
+    experiment = make_experiment(data=("digits",), labels=(3, 5), methods=("KPCA", "KDA", "LDSU"))
+    paths = write(tmp_path, experiment, make_rows(experiment))
+    section = re.search(r'<section id="paper".*?</section>', paths["html"].read_text(), re.DOTALL)[0]
+    assert "<details" not in section
+    summary = Summary(experiment, make_store(tmp_path / "again.sqlite", experiment, make_rows(experiment)))
+    (table,) = summary.duel_tables("oracle").values()
+    assert [line[0] for line in table] == ["against", "KPCA", "KDA"]
+    rows = summary.table("map", "oracle").values()
+    for other, difference, *counts in table[1:]:
+        expected = np.mean([row["LDSU"].mean - row[other].mean for row in rows])
+        assert float(difference) == pytest.approx(expected, abs=1e-3)
+        assert sum(map(int, counts)) == 2
+        assert f"<td>{other}</td><td class=n>{difference}</td>" in section
+        assert f"| {other} | {difference} |" in paths["markdown"].read_text()
+
+
+def test_without_another_method_the_comparison_says_so(tmp_path):
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "KDA"))
+    source = write(tmp_path, experiment, make_rows(experiment))["html"].read_text()
+    assert "No row of the results has an LDSU method and another one." in source
+
+
+def test_text_between_backticks_is_shown_as_code(tmp_path):
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"))
+    experiment = dataclasses.replace(experiment, description="Read as `ldsu fit` reads a <CSV> file.")
+    rows = make_rows(experiment)
+    rows[0] |= {"map": None, "accuracy": None, "error": "`delta` must be positive"}
+    source = write(tmp_path, experiment, rows)["html"].read_text()
+    assert "Read as <code>ldsu fit</code> reads a &lt;CSV&gt; file." in source
+    assert "<code>delta</code> must be positive" in source
+    assert "`" not in re.sub(r"<script>.*?</script>", "", source, flags=re.DOTALL)
+
+
+def test_memory_that_was_not_measurable_is_no_zero(tmp_path):
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "KDA", "LDSU"))
+    store = make_store(tmp_path / "store.sqlite", experiment, make_rows(experiment))
+    peaks = dict(zip(("KPCA", "KDA", "LDSU"), (0.0, 2.4, 50.2), strict=True))
+    with sqlite3.connect(tmp_path / "store.sqlite") as direct:
+        for method, peak in peaks.items():
+            direct.execute("UPDATE costs SET peak_mib = ? WHERE method = ?", (peak, method))
+    summary = Summary(experiment, store)
+    costs = figures.cost_figure(summary)
+    assert [line[-1] for line in costs.panels[0].table[1:]] == ["not measurable", "2.4", "50"]
+    assert ">not measurable</text>" in costs.panels[1].svg
+    assert "peak memory added: not measurable" in html.unescape(costs.panels[1].svg)
+    assert "stays below that peak is not measurable" in costs.caption
+
+
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (1, "With 1 repetition there is no deviation"),
+        (2, "With 2 repetitions the deviations and tests mean little"),
+        (3, None),
+    ],
+)
+def test_deviations_of_few_repetitions_come_with_a_warning(tmp_path, count, sentence):
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"), repetitions=count)
+    source = write(tmp_path, experiment, make_rows(experiment))["html"].read_text()
+    assert ('class="warn"' in source) == (sentence is not None)
+    assert sentence is None or sentence in source
+
+
+@pytest.mark.parametrize(("rows", "held_out"), [(18, 9), (19, 10), (240, 120)])
+def test_deviations_of_few_test_rows_come_with_a_warning(tmp_path, rows, held_out):
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"))
+    few = dataclasses.replace(experiment, data=(dataclasses.replace(experiment.data[0], rows=rows),))
+    paths = write(tmp_path, few, make_rows(few))
+    for kind in ("html", "markdown"):
+        sentence = f"Fewer than 10 rows are held out in each repetition of DIGITS ({held_out})"
+        assert (sentence in paths[kind].read_text()) == (held_out < 10)
+
+
+def test_only_labelled_rows_of_a_file_count_as_test_rows(tmp_path):
+    from ldsu.bench.sources import write_data
+
+    y = np.r_[np.arange(16) % 2, np.full(100, -1)]
+    write_data(tmp_path / "own.npz", np.zeros((116, 2)), y, ["a", "b"], ())
+    experiment = make_experiment(data=("digits",), labels=(3,), methods=("KPCA", "LDSU"))
+    own = dataclasses.replace(experiment.data[0], file=tmp_path / "own.npz")
+    source = write(tmp_path, dataclasses.replace(experiment, data=(own,)), make_rows(experiment))["html"].read_text()
+    assert "of DIGITS (8)" in source
+
+
+def test_charts_of_one_or_two_panels_fill_a_wide_page_and_have_a_version_for_a_narrow_one(tmp_path):
+    experiment = make_experiment(data=("digits",), labels=(3, 5), methods=("KPCA", "LDSU"))
+    source = write(tmp_path, experiment, make_rows(experiment))["html"].read_text()
+    curves = re.search(r'<section id="figure-labels".*?</section>', source, re.DOTALL)[0]
+    assert re.findall(r'<div class="(wide|narrow)"><svg class="chart" viewBox="0 0 (\d+)', curves) == [
+        ("wide", "1080"), ("narrow", "420"), ("wide", "1080"), ("narrow", "420")]  # fmt: skip
+    costs = re.search(r'<section id="figure-costs".*?</section>', source, re.DOTALL)[0]
+    assert re.findall(r'<div class="wide"><svg class="chart" viewBox="0 0 (\d+)', costs) == ["580", "580"]
+    three = make_experiment(data=("digits", "umist", "coil20"), labels=(3, 5), methods=("KPCA", "LDSU"))
+    (tmp_path / "three").mkdir()
+    source = write(tmp_path / "three", three, make_rows(three))["html"].read_text()
+    assert '<div class="wide">' not in re.search(r'<section id="figure-labels".*?</section>', source, re.DOTALL)[0]
 
 
 def test_figures_without_rows_say_so_in_a_sentence(tmp_path):
@@ -455,6 +557,13 @@ def test_a_chart_has_a_name_a_description_and_texts_without_markup():
         assert f'role="group" aria-label="{html.escape(title)}"' in chart
         assert f"<desc>{html.escape(title)}: " in chart
         assert HOSTILE in tips(chart)[0]
+
+
+def test_names_of_bars_are_inside_the_chart():
+    name = "LogisticRegression chosen"
+    drawn = charts.bar_chart("T", [charts.Bar(name, [("s1", 1.0)], "1", "")], unit="u")
+    (end,) = re.findall(rf'text-anchor="end" x="([\d.]+)" [^>]*>{name}<', drawn)
+    assert 6.2 * len(name) < float(end) < charts.WIDTH / 2
 
 
 def test_without_matplotlib_a_sentence_stands_in_for_charts(report, tmp_path, monkeypatch):

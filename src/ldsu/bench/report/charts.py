@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Tip = tuple[int, int, str]  # row, column, text
 
-WIDTH, HEIGHT = 420, 280
+WIDTH, HEIGHT = 420, 280  # of a line chart, unless it is drawn wider
+LETTER = 6.5  # width of a letter in pixels, on average at most
 DPI = 72  # a pixel of the chart is a point of matplotlib's SVG
 COLOR = {name: light for name, (light, _) in COLORS.items()}
 VARIABLE = {light: f"var(--{name})" for name, light in COLOR.items()}
@@ -161,18 +162,21 @@ def _leaf(leaf: ElementTree.Element, shapes: dict[str, str], tip: Tip | None) ->
 
 
 @_styled
-def line_chart(title: str, series: Sequence[Series], *, x_label: str, y_label: str, log: bool = False) -> str:
+def line_chart(
+    title: str, series: Sequence[Series], *, x_label: str, y_label: str, log: bool = False, width: int = WIDTH
+) -> str:
     """Lines over a common axis, with a legend in the order of their right ends.
 
     On a logarithmic axis 0 is one step left of the rest.
     """
+    height = HEIGHT + (width - WIDTH) // 8
     names = [line.name for line in series if line.name]
     description = f"{title}: {y_label} against {x_label}, a line for each of {', '.join(names)}."
-    left, right, top, bottom = 40, WIDTH - 44 - min(6 * max(map(len, names), default=0), 180), 30, HEIGHT - 40
-    chart = _Chart(title, description, (WIDTH, HEIGHT), (left, right, top, bottom))
+    left, right, top, bottom = 40, width - 44 - min(6 * max(map(len, names), default=0), 180), 30, height - 40
+    chart = _Chart(title, description, (width, height), (left, right, top, bottom))
     axes = chart.axes
     chart.text(right, 15, y_label, ha="right")
-    chart.text((left + right) / 2, HEIGHT - 8, x_label, ha="center")
+    chart.text((left + right) / 2, height - 8, x_label, ha="center")
     points = [point for line in series for point in line.points]
     place = _places({point.x for point in points}, log)
     indent = 0.03 * (max(place.values()) - min(place.values())) or 0.5
@@ -270,11 +274,12 @@ def heat_map(
 
 
 @_styled
-def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
+def bar_chart(title: str, bars: Sequence[Bar], *, unit: str, width: int = WIDTH) -> str:
     """Horizontal bars on one axis from 0."""
-    left, right, top = 108, WIDTH - 66, 40
+    longest = min(max(len(bar.label) for bar in bars), 40)
+    left, right, top = max(108, 12 + round(LETTER * longest)), width - 66, 40
     bottom = top + 20 * len(bars)
-    chart = _Chart(title, f"{title}: a bar for each method, {unit}.", (WIDTH, bottom + 8), (left, right, top, bottom))
+    chart = _Chart(title, f"{title}: a bar for each method, {unit}.", (width, bottom + 8), (left, right, top, bottom))
     axes, rows = chart.axes, np.arange(len(bars))
     chart.text(4, 31, unit)
     lengths = np.array([[length for _, length in bar.parts] for bar in bars])
@@ -283,7 +288,7 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
     axes.set(xlim=(0, most), ylim=(len(bars) - 0.5, -0.5), xticks=[])
     axes.set_yticks(rows, [bar.label for bar in bars])
     axes.spines["left"].set(visible=True, edgecolor=COLOR["rule"])
-    whole = axes.barh(rows, (WIDTH - left) * pixel, height=1, color="none")
+    whole = axes.barh(rows, (width - left) * pixel, height=1, color="none")
     chart.mark(whole, "bar", [(row, 0, bar.tip) for row, bar in enumerate(bars)])
     for part, (color, _) in enumerate(bars[0].parts):
         start = lengths[:, :part].sum(axis=1)

@@ -12,13 +12,14 @@ import numpy as np
 
 from ldsu.bench.paper import is_ldsu, is_papers_method, paper_score
 from ldsu.bench.report.charts import Bar, Point, Series, bar_chart, heat_map, line_chart
-from ldsu.bench.report.formatting import label_count, score_text, seconds, settings_text, short
+from ldsu.bench.report.formatting import label_count, memory, score_text, seconds, settings_text, short
 from ldsu.bench.report.style import SERIES
 from ldsu.bench.report.summary import SELECTIONS, Summary, Table
 from ldsu.bench.selection import sweep, sweep_pair
 from ldsu.bench.spec import DataSpec, MethodSpec
 from ldsu.bench.tasks import STAGES
 
+WIDE = {1: 1080, 2: 580}  # width of a chart by the number of panels in a row
 PARTS = ("s1", "sand", "s8")  # colors of the parts of a bar
 
 
@@ -27,7 +28,7 @@ class Panel:
     """One chart and its table, header first. `view` is the selection it belongs to, or empty for all."""
 
     title: str
-    draw: Callable[[], str]
+    draw: Callable[..., str]  # takes the width in pixels, unless the figure is small
     table: Table = field(default_factory=list)
     view: str = ""
 
@@ -47,6 +48,13 @@ class Figure:
     panels: list[Panel] = field(default_factory=list)
     legend: tuple[str, ...] = ()  # names of the parts of a bar
     small: bool = False  # small panels
+
+    @property
+    def wide(self) -> int:
+        """Width of the charts of one or two panels on a wide page; 0 if the usual width fills it."""
+        views = {panel.view for panel in self.panels}
+        side_by_side = max((sum(panel.view == view for panel in self.panels) for view in views), default=0)
+        return 0 if self.small else WIDE.get(side_by_side, 0)
 
 
 def draw_figures(summary: Summary) -> list[Figure]:
@@ -75,7 +83,7 @@ def draw_figures(summary: Summary) -> list[Figure]:
             "strength",
             "Strength of the smooth filter",
             "strength, logarithmic",
-            "1 / (1 + strength mu) in place of a cut: not in the paper.",
+            "The filter is 1 / (1 + strength mu) instead of a cut.",
             log=True,
         ),
         learning_curves(summary),
@@ -122,7 +130,7 @@ def sweep_figures(
         caption = (
             f"{method.key}: mean MAP on the test half. Solid: the best over the other parameters, among those "
             f"tried with every value; dashed: the others at their defaults ({defaults}). {remark} "
-        ) + (paper if is_papers_method(method.family) else "")
+        ) + (paper if summary.has_paper and is_papers_method(method.family) else "")
         made.append(Figure(f"{parameter} {method.key}", f"{title}, {method.key}", caption.strip(), panels))
     return made or [Figure(parameter, title, f"No sweep: the rows have fewer than two values of {parameter}.")]
 
@@ -172,9 +180,8 @@ def pair_figures(summary: Summary, first: str, second: str, title: str, names: t
             panels.append(Panel(where, draw, table))
         caption = (
             f"{method.key}: mean MAP on the test half, best over the other parameters that were tried with every "
-            "pair; the stronger the color the higher, each panel on its own scale, the best pair framed. The paper "
-            "finds no sensitivity to theta, and k best at 3 or 5."
-        )
+            "pair; the stronger the color the higher, each panel on its own scale, the best pair framed."
+        ) + (" The paper finds no sensitivity to theta, and k best at 3 or 5." if summary.has_paper else "")
         made.append(Figure(f"{first} {second} {method.key}", f"{title}, {method.key}", caption, panels, small=True))
     reason = f"No map: the rows do not vary both {first} and {second}."
     return made or [Figure(f"{first} {second}", title, reason)]
@@ -229,22 +236,24 @@ def cost_figure(summary: Summary) -> Figure:
         labels = max((cost["labels"] for cost in costs), key=[cost["labels"] for cost in costs].count)
         found = [cost for cost in costs if cost["labels"] == labels]
         where = f"{spec.title}, {label_count(labels)} {spec.drawn}"
-        times, memory, table = [], [], [["method", "fit", "scores", "peak MiB"]]
+        times, peaks, table = [], [], [["method", "fit", "scores", "peak MiB"]]
         for cost in sorted(found, key=lambda cost: order.index(cost["method"])):
             method, fit, scores = cost["method"], cost["seconds_fit"], cost["seconds_transform"]
-            peak = f"{cost['peak_mib']:,.0f}"
+            peak = memory(cost["peak_mib"])
             table.append([method, seconds(fit), seconds(scores), peak])
             tip = f"{where}, {method}\nfit {seconds(fit)}, scores of the test half {seconds(scores)}"
             times.append(Bar(method, [(PARTS[0], fit), (PARTS[1], scores)], seconds(fit + scores), tip))
-            tip = f"{where}, {method}\npeak memory added {peak} MiB"
-            memory.append(Bar(method, [(PARTS[2], cost["peak_mib"])], peak, tip))
+            unit = " MiB" if peak[0].isdigit() else ""
+            tip = f"{where}, {method}\npeak memory added: {peak}{unit}"
+            peaks.append(Bar(method, [(PARTS[2], cost["peak_mib"])], peak, tip))
         panels.append(Panel(where, partial(bar_chart, where, times, unit="seconds, fit and scores"), table))
-        memory_panels.append(Panel(where, partial(bar_chart, where, memory, unit="peak memory added, MiB")))
+        memory_panels.append(Panel(where, partial(bar_chart, where, peaks, unit="peak memory added, MiB")))
     if not panels:
         return Figure("costs", title, "No stand-alone fits were measured in this store.")
     caption = (
-        "One fit of features and classifier at the default setting in a process of its own, and the scores of the test "
-        "half. Memory is what they add to the peak of that process, beside interpreter and data."
+        "One fit of features and classifier at the default setting, and the scores of the test half, in a separate "
+        "process. Memory is what they add to the peak that loading the libraries and the data had reached; a fit that "
+        "stays below that peak is not measurable."
     )
     return Figure("costs", title, caption, [*panels, *memory_panels], ("fit", "scores"))
 

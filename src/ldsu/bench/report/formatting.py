@@ -61,6 +61,17 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
 
 
+def memory(mib: float) -> str:
+    """Peak memory in MiB; no figure where the fit stayed below the peak that the process had reached before it.
+
+    >>> memory(0.0), memory(3.21), memory(1234.5)
+    ('not measurable', '3.2', '1,234')
+    """
+    if not mib > 0:
+        return "not measurable"
+    return f"{mib:.1g}" if mib < 0.1 else f"{mib:.1f}" if mib < 10 else f"{mib:,.0f}"
+
+
 def when(stamp: float | None) -> str:
     """A time as text, in UTC."""
     return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC") if stamp else "not finished"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
-from ldsu.bench.report.figures import PARTS, Figure
+from ldsu.bench.report.figures import PARTS, Figure, Panel
 from ldsu.bench.report.formatting import (
     NONE,
     chosen_text,
@@ -23,12 +24,12 @@ from ldsu.bench.report.formatting import (
 from ldsu.bench.report.pictures import FIT_ROWS
 from ldsu.bench.report.style import COLORS
 from ldsu.bench.report.summary import (
+    DUELS,
     METRIC_NAMES,
     METRICS,
     SELECTION_TEXTS,
     SELECTIONS,
     SIGNS,
-    STATISTICS,
     Entry,
     Summary,
 )
@@ -51,8 +52,7 @@ def render_page(
     experiment = summary.experiment
     compared = bool(summary.agreement("oracle"))
     first = USER_VIEW if any(spec.file is not None for spec in experiment.data) else PAPER_VIEW
-    has_paper = any(spec.paper is not None for spec in experiment.data)
-    drawn = [figure for figure in drawn if figure.panels or has_paper]
+    drawn = [figure for figure in drawn if figure.panels or summary.has_paper]
     facts = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in summary.facts().items())
     failures = summary.failure_table()
     links: dict[str, str] = {}  # to the first figure of each title without the method, after the comma
@@ -61,8 +61,9 @@ def render_page(
             links.setdefault(figure.title.split(",")[0], _anchor(figure))
     return Template(_part("page.html")).substitute(
         title=escape(experiment.title),
-        description=f'<p class="lead">{escape(experiment.description)}</p>' if experiment.description else "",
-        warnings="\n".join(f'<p class="warn" role="note">{escape(text)}</p>' for text in summary.warnings()),
+        heading=_prose(experiment.title),
+        description=f'<p class="lead">{_prose(experiment.description)}</p>' if experiment.description else "",
+        warnings="\n".join(f'<p class="warn" role="note">{_prose(text)}</p>' for text in summary.warnings()),
         facts=f"<dl>{facts}</dl>",
         links=" ".join(f'<a href="#{anchor}">{escape(name)}</a>' for name, anchor in links.items()),
         metric=first[0],
@@ -71,9 +72,9 @@ def render_page(
         tables="\n".join(_scores(summary, metric, selection, first) for metric in METRICS for selection in SELECTIONS),
         paper_control=PAPER_CONTROL if compared else "",
         paper_legend=PAPER_LEGEND if compared else "",
-        statistics=escape(STATISTICS),
-        against="Beside the paper" if has_paper else "LDSU against the others",
-        agreement=_agreement(summary, first, has_paper),
+        statistics=escape(summary.statistics),
+        against="Comparison with the paper" if summary.has_paper else "LDSU against the others",
+        agreement=_agreement(summary, first),
         figures="\n".join(_figure(figure, first) for figure in drawn),
         pictures=_pictures(pictures, missing),
         failures=f'<section id="failures"><h2>Failures</h2>{_table(failures, texts=3)}</section>' if failures else "",
@@ -82,6 +83,11 @@ def render_page(
         css=f":root {{ {COLOR_VARIABLES} }}\n{_part('page.css')}",
         js=_part("page.js"),
     )
+
+
+def _prose(text: str) -> str:
+    """A text for the page; what stands between backticks is code."""
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text))
 
 
 def _part(name: str) -> str:
@@ -111,7 +117,8 @@ def _scores(summary: Summary, metric: str, selection: str, first: tuple[str, str
             f'<td class="labels" data-v="{labels}">{labels}</td>{cells}</tr>'
         )
     name = f"{METRIC_NAMES[metric]}, {selection}"
-    caption = f"{METRIC_NAMES[metric]} on the test half. {sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
+    spelled = {"map": "Mean average precision (MAP)"}.get(metric, METRIC_NAMES[metric])
+    caption = f"{spelled} on the test half. {sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
     return (
         f'<div {_view(first, selection, metric)}><p class="caption">{escape(caption)}</p>'
         f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table class="scores" aria-label="{name}">'
@@ -164,7 +171,7 @@ def _table(table: Sequence[Sequence[str]], texts: int = 1) -> str:
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{' class=n' if i >= texts else ''}>{escape(cell)}</{tag}>" for i, cell in enumerate(cells)
+            f"<{tag}{' class=n' if i >= texts else ''}>{_prose(cell)}</{tag}>" for i, cell in enumerate(cells)
         )
 
     body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
@@ -174,33 +181,47 @@ def _table(table: Sequence[Sequence[str]], texts: int = 1) -> str:
     )
 
 
-def _agreement(summary: Summary, first: tuple[str, str], has_paper: bool) -> str:
+def _agreement(summary: Summary, first: tuple[str, str]) -> str:
     parts = []
     for selection in SELECTIONS:
         inner, columns = [], []
         if table := summary.agreement_table(selection):
             inner += [f'<p class="big">{escape(text)}</p>' for text in summary.agreement_sentences(selection)]
             columns.append(f"<div><h3>Methods of the paper</h3>{_table(table)}</div>")
-        elif has_paper:
+        elif summary.has_paper:
             inner.append("<p>The paper has none of these cells.</p>")
         if far := summary.far_table(selection):
             columns.append(
                 f"<div><h3>Cells further away</h3><details{' open' if len(far) <= 13 else ''}><summary>{len(far) - 1} "
                 f"cells</summary>{_table(far, texts=3)}</details></div>"
             )
-        if duels := summary.duel_table(selection):
-            columns.append(
-                f"<div>{'<h3>LDSU against the others</h3>' if has_paper else ''}"
-                f"<details><summary>rows of the table, MAP</summary>{_table(duels, texts=2)}</details></div>"
-            )
-        inner.append(f'<div class="columns">{"".join(columns)}</div>')
+        inner.append(f'<div class="columns">{"".join(columns)}</div>' if columns else "")
+        inner.append(_duels(summary, selection))
         caption = f"{sentence_case(selection)}: {SELECTION_TEXTS[selection]}."
         parts.append(f'<div {_view(first, selection)}><p class="caption">{escape(caption)}</p>{"".join(inner)}</div>')
     return "".join(parts)
 
 
+def _duels(summary: Summary, selection: str) -> str:
+    """A table for each LDSU method; folded on a page that compares with the paper first."""
+    tables = [
+        f"<div><h3>{escape(name)}</h3>{_table(table)}</div>" for name, table in summary.duel_tables(selection).items()
+    ]
+    if not tables:
+        return "" if summary.has_paper else "<p>No row of the results has an LDSU method and another one.</p>"
+    found = f'<p>{DUELS}</p><div class="columns">{"".join(tables)}</div>'
+    return f"<details><summary>LDSU against the others</summary>{found}</details>" if summary.has_paper else found
+
+
 def _anchor(figure: Figure) -> str:
     return "figure-" + "".join(char if char.isalnum() else "-" for char in figure.key.lower())
+
+
+def _chart(panel: Panel, wide: int) -> str:
+    """The chart of a panel; with a width also a wider one, of which the page shows the one that fits."""
+    if not wide:
+        return panel.svg
+    return f'<div class="wide">{panel.draw(width=wide)}</div><div class="narrow">{panel.svg}</div>'
 
 
 def _figure(figure: Figure, first: tuple[str, str]) -> str:
@@ -210,20 +231,21 @@ def _figure(figure: Figure, first: tuple[str, str]) -> str:
     )
     try:
         panels = "".join(
-            f"<div {_view(first, panel.view) if panel.view else ''}>{panel.svg}</div>" for panel in figure.panels
+            f"<div {_view(first, panel.view) if panel.view else ''}>{_chart(panel, figure.wide)}</div>"
+            for panel in figure.panels
         )
     except ImportError as error:
-        panels = f"<p>{escape(str(error))}. The numbers are in report.md.</p>"
+        panels = f"<p>{_prose(str(error))}. The numbers are in report.md.</p>"
     box = f'<div class="panels{" small" if figure.small else ""}">{panels}</div>' if panels else ""
     anchor = _anchor(figure)
     return (
         f'<section id="{anchor}" aria-labelledby="{anchor}-title"><h2 id="{anchor}-title">{escape(figure.title)}</h2>'
-        f'<p class="caption">{escape(figure.caption)} {legend}</p>{box}</section>'
+        f'<p class="caption">{_prose(figure.caption)} {legend}</p>{box}</section>'
     )
 
 
 def _pictures(pictures: Sequence[dict[str, Any]], missing: Sequence[str]) -> str:
-    sentences = "".join(f"<p>{escape(text)}</p>" for text in missing)
+    sentences = "".join(f"<p>{_prose(text)}</p>" for text in missing)
     if not pictures:
         return sentences or "<p>No pictures were made.</p>"
     return (

@@ -83,7 +83,7 @@ def _picture(summary: Summary, store: Store, spec: DataSpec, progress: Progress)
     text = f"{label_count(labels)} {spec.drawn}"
     picture = {"key": spec.key, "title": spec.title, "labels": text, **kept("the points", {}, source.points)}
     raw = "raw pixels" if picture["thumbnails"] else "raw features"
-    panels = [{"name": raw, "caption": "as they are", **kept("raw samples", {}, source.raw)}]
+    panels = [{"name": raw, "caption": "no features learned", **kept("raw samples", {}, source.raw)}]
     for method, setting in _methods(summary, spec, labels):
         position = kept(method.key, {"setting": list(setting)}, partial(source.features, method, setting))
         caption = settings_text({name: value for name, value in setting.values.items() if name != "C"}, " ")
@@ -163,7 +163,7 @@ def embed(features: np.ndarray) -> dict[str, Any]:
 
 
 def sprite(images: np.ndarray, limit: int = SPRITE_BYTES) -> dict[str, Any]:
-    """Thumbnails of images (n, height, width), each scaled to its own range, in one PNG with 16 grey levels.
+    """Thumbnails of images (n, height, width), each scaled to its own range, in one PNG with 16 gray levels.
 
     They are shrunk until the PNG fits in `limit` bytes. Returns the data URL ``src``, ``width`` and ``height`` of a
     thumbnail, and ``columns``.

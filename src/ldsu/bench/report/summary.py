@@ -13,6 +13,7 @@ from ldsu.bench import engine
 from ldsu.bench.paper import IMAGE_SETS, REPETITIONS, TOLERANCE, PaperScore, is_ldsu, is_papers_method, paper_score
 from ldsu.bench.report.formatting import sentence_case, when
 from ldsu.bench.selection import Choice, group_rows, holm, honest, oracle, paired_test, verdict, welch_test
+from ldsu.bench.sources import load_data, size_of
 from ldsu.bench.spec import DataSpec, Experiment, MethodSpec
 from ldsu.bench.status import CellGrid, Key
 from ldsu.bench.tasks import Task
@@ -29,15 +30,11 @@ SELECTION_TEXTS = {
     "three or more per class (of some classes, if labels come as the rows do) and the method has a grid for it, "
     "else the method's default",
 }
-STATISTICS = (
-    "Deviations are over repetitions, with n - 1 in the denominator (the paper does not say which it uses). Methods "
-    "are compared with the best of their row by paired t-tests over the same splits, corrected for their number "
-    "(Holm); with the paper, of which only mean and deviation of five repetitions are known, by Welch's t-test. Clear "
-    "means p < 0.05. Three to five repetitions are few: a test over them finds large differences only, and \u201cno "
-    "clear difference\u201d does not mean equal. Repetitions share samples, so p-values are, if anything, too small. "
-    "Oracle figures are maxima over the settings tried, of which some methods have many more than others; the tests do "
-    "not correct for that, nor for the number of comparisons with the paper."
+DUELS = (
+    "Test MAP of an LDSU method minus that of another, averaged over the rows of the results (one row per data set and "
+    "number of labels), and the number of rows in which it is clearly ahead, not clearly different, and clearly behind."
 )
+FEW_REPETITIONS, FEW_ROWS = 3, 10  # with fewer, deviations mean little
 MAX_FAILURES = 30  # maximum number listed
 ANSWERS = ("ahead", "no clear difference", "behind")
 SIGNS = {"ahead": "▲", "behind": "▼", "no clear difference": "≈", "": ""}
@@ -142,6 +139,32 @@ class Summary:
                 self.failures[row["data"], row["method"], row["error"]] += 1
             yield row
 
+    @property
+    def has_paper(self) -> bool:
+        """Whether any data set is one of the paper."""
+        return any(spec.paper is not None for spec in self.experiment.data)
+
+    @property
+    def statistics(self) -> str:
+        """How deviations and tests are computed, and what they do not show."""
+        unknown, welch, number = (
+            (
+                " (the paper does not say which it uses)",
+                "; with the paper, of which only mean and deviation of five repetitions are known, by Welch's t-test",
+                ", nor for the number of comparisons with the paper",
+            )
+            if self.has_paper
+            else ("", "", "")
+        )
+        return (
+            f"Deviations are over repetitions, with n - 1 in the denominator{unknown}. Methods are compared with the "
+            "best of their row by paired t-tests over the same splits, corrected for their number (Holm)"
+            f"{welch}. Clear means p < 0.05. Three to five repetitions are few: a test over them finds large "
+            "differences only, and \u201cno clear difference\u201d does not mean equal. Repetitions share samples, so "
+            "p-values tend to be too small. Oracle figures are maxima over the settings tried, of which some methods "
+            f"have many more than others; the tests do not correct for that{number}."
+        )
+
     @cached_property
     def row_keys(self) -> list[tuple[DataSpec, int]]:
         """Rows of the table: data sets and numbers of labels that have a result, in the experiment's order."""
@@ -230,23 +253,34 @@ class Summary:
             counts.append(("the better of these", len(better), max(cells for _, _, cells in counts)))
         return counts
 
-    def duel_table(self, selection: str) -> Table:
-        """MAP of LDSU against each other method: rows of the table ahead, without clear difference, behind."""
-        table = [["method", "against", *ANSWERS]]
+    def duel_tables(self, selection: str) -> dict[str, Table]:
+        """For each LDSU method, its MAP against each other method.
+
+        A table has the mean difference, and the number of rows of the results in which the method is clearly ahead,
+        without clear difference, and clearly behind.
+        """
+        tables = {}
         for ours in (method for method in self.column_keys if is_ldsu(method.family)):
             others = [method.key for method in self.column_keys if method.key != ours.key]
+            differences: dict[str, list[float]] = {other: [] for other in others}
             counts = {other: dict.fromkeys(ANSWERS, 0) for other in others}
             for row in self.table("map", selection).values():
                 rivals = [other for other in others if other in row and ours.key in row]
                 tested = holm([paired_test(row[ours.key].choice, row[other].choice) for other in rivals])
                 for other, p in zip(rivals, tested, strict=True):
-                    counts[other][verdict(row[ours.key].mean - row[other].mean, p)] += 1
-            for other, answers in counts.items():
-                table += [[ours.key, other, *map(str, answers.values())]] if any(answers.values()) else []
-        return table if len(table) > 1 else []
+                    differences[other].append(row[ours.key].mean - row[other].mean)
+                    counts[other][verdict(differences[other][-1], p)] += 1
+            table = [["against", "mean difference", *ANSWERS]]
+            for other, found in differences.items():
+                if found:
+                    mean = f"{sum(found) / len(found):+.3f}"
+                    table.append([other, mean, *map(str, counts[other].values())])
+            if len(table) > 1:
+                tables[ours.key] = table
+        return tables
 
     def warnings(self) -> list[str]:
-        """Warnings about missing results."""
+        """Warnings about missing results, and about deviations that mean little."""
         sentences = []
         if self.planned and self.done < self.planned:
             sentences.append(
@@ -266,8 +300,28 @@ class Summary:
             shown = ", ".join(short[:6]) + (f" and {len(short) - 6} more" if len(short) > 6 else "")
             sentences.append(f"Fewer than {self.experiment.repetitions} repetitions have a score for: {shown}.")
         if not self.choices:
-            sentences.append("There is no result yet: run the experiment first.")
+            return [*sentences, "There is no result yet: run the experiment first."]
+        count = self.experiment.repetitions
+        if count < FEW_REPETITIONS:
+            deviations = "there is no deviation" if count == 1 else "the deviations and tests mean little"
+            sentences.append(f"With {count} repetition{'s' if count > 1 else ''} {deviations}: use at least three.")
+        few = {spec.title: rows for spec in self.experiment.data if (rows := self._test_rows(spec)) < FEW_ROWS}
+        if few:
+            shown = ", ".join(f"{title} ({rows:.0f})" for title, rows in few.items())
+            sentences.append(
+                f"Fewer than {FEW_ROWS} rows are held out in each repetition of {shown}: the scores are coarse, and "
+                "their deviations mean little."
+            )
         return sentences
+
+    def _test_rows(self, spec: DataSpec) -> float:
+        """Rows of the test half; infinite where the data cannot be read."""
+        try:
+            # Only labelled rows can be tested on, and a file may have others.
+            rows = size_of(spec)[0] if spec.file is None else int((load_data(spec).y >= 0).sum())
+        except (ImportError, OSError, ValueError):
+            return math.inf
+        return math.ceil(self.experiment.test_fraction * min(rows, spec.rows or rows))
 
     def facts(self) -> dict[str, str]:
         """Facts about the run by name."""

@@ -18,12 +18,12 @@ from ldsu.bench.paper import TOLERANCE
 from ldsu.bench.report.figures import Figure
 from ldsu.bench.report.formatting import NONE, sentence_case, spread_text
 from ldsu.bench.report.summary import (
+    DUELS,
     METRIC_NAMES,
     METRICS,
     SELECTION_TEXTS,
     SELECTIONS,
     SIGNS,
-    STATISTICS,
     Entry,
     Summary,
 )
@@ -125,10 +125,11 @@ def _markdown_parts(summary: Summary, drawn: Sequence[Figure]) -> Iterator[str]:
         for spec, labels, entries in summary.lines(metric, selection):
             table.append([spec.title, str(labels), *map(_md_entry, entries)])
         yield md_table(table)
-    yield STATISTICS
-    yield "## Beside the paper"
-    if not summary.agreement("oracle"):
-        yield "The paper has none of these cells."
+    yield _md(summary.statistics)
+    if summary.has_paper:
+        yield "## Comparison with the paper"
+        if not summary.agreement("oracle"):
+            yield "The paper has none of these cells."
     for selection in SELECTIONS:
         if table := summary.agreement_table(selection):
             yield f"### {selection.capitalize()}"
@@ -137,9 +138,10 @@ def _markdown_parts(summary: Summary, drawn: Sequence[Figure]) -> Iterator[str]:
             if far := summary.far_table(selection):
                 yield f"Further than {TOLERANCE} from the paper:"
                 yield md_table(far)
-    if duels := summary.duel_table("oracle"):
-        yield "LDSU against the other methods, MAP, oracle, rows of the table:"
-        yield md_table(duels)
+    if duels := summary.duel_tables("oracle"):
+        yield "## LDSU against the others"
+        yield f"{DUELS} Oracle."
+        yield from (f"**{_md(name)}**\n\n{md_table(table)}" for name, table in duels.items())
     for figure in drawn:
         tables = [panel for panel in figure.panels if panel.table]
         if tables or not figure.panels:
