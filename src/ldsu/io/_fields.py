@@ -140,7 +140,7 @@ def if_set(kind: Kind) -> Kind:
 
 
 def to_scalar(value: object) -> object:
-    """NumPy's numbers, truth values and texts made Python's; anything else as it is."""
+    """NumPy's numbers, truth values and texts made Python's; anything else unchanged."""
     if isinstance(value, np.floating):
         return float(value)  # of a long double, `item` is another one
     return value.item() if isinstance(value, (np.number, np.bool_, np.str_)) else value

@@ -662,7 +662,7 @@ class SparseStages(StageCache):
 
 
 def on(X: Any, arrays: Arrays) -> Any:
-    """X on the device; a sparse X as it is."""
+    """X on the device; a sparse X unchanged."""
     return X if scipy.sparse.issparse(X) else arrays.put(X)
 
 
@@ -804,7 +804,7 @@ def landmark_transform(Z: Any, kernel: SampleKernel, noise: float, arrays: Array
 
 
 def in_double(X: Any, arrays: Arrays) -> Any:
-    """X in double precision, on the device; a sparse X as it is."""
+    """X in double precision, on the device; a sparse X unchanged."""
     return X.astype(np.float64) if scipy.sparse.issparse(X) else arrays.put(X, "float64")
 
 

@@ -64,7 +64,7 @@ class Journal:
             raise
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write an entry to the disk, or raise an OSError and leave the file as it was."""
+        """Write an entry to the disk, or raise an OSError and leave the file unchanged."""
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         try:
             self._file.seek(self._end)

@@ -179,7 +179,7 @@ def _dropped(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
 
 
 def _as_matrix(path: Path, X: Any) -> Any:
-    """Samples as float64, float32 or uint8, dense or CSR; files mapped into memory as they are."""
+    """Samples as float64, float32 or uint8, dense or CSR; files mapped into memory unchanged."""
     if scipy.sparse.issparse(X):
         if hasattr(X, "check_format"):  # detect indices that are out of bounds
             X.check_format(full_check=True)
