@@ -22,13 +22,14 @@ KEY_CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRi
 class Chromium:
     """One tab. `errors` are its console messages, uncaught exceptions and failed requests."""
 
-    def __init__(self, folder, width=1400, height=900, dark=False):
+    def __init__(self, folder, width=1400, height=900, dark=False, options=()):
         read_end, self.commands = os.pipe()
         self.replies, write_end = os.pipe()
         # The browser reads commands from file 3 and writes replies to file 4.
         shell = f'exec "$0" "$@" 3<&{read_end} 4>&{write_end}'
         arguments = [
             *OPTIONS,
+            *options,
             f"--user-data-dir={folder}",
             "--remote-debugging-pipe",
             f"--window-size={width},{height}",

@@ -146,6 +146,10 @@ class Session:
         self._follower.start()
         threading.Thread(target=self._draw, args=(components,), daemon=True).start()
 
+    def __repr__(self) -> str:
+        given = int((self.answers.codes >= 0).sum())
+        return f"<Session: {self.n:,} rows of {self.samples.table.source.name}, {given:,} labelled>"
+
     # What a person does
 
     def label(self, rows: Sequence[int], name: str) -> None:

@@ -55,7 +55,7 @@ void main() {
 }`;
 
 const MOVE_MS = 700;
-const GRID = 128;
+const CELLS = 128;
 
 export class PointMap {
   // Draws points on a canvas; `changed` is called after the view changed.
@@ -70,7 +70,15 @@ export class PointMap {
     if (this.gl) this.prepare();
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
     canvas.addEventListener("webglcontextrestored", () => { this.prepare(); if (this.to) { this.upload(0, this.to); this.upload(1, this.to); this.flagsChanged(); this.draw(); } });
-    new ResizeObserver(() => this.draw()).observe(canvas);
+    this.resized = new ResizeObserver(() => this.draw());
+    this.resized.observe(canvas);
+  }
+
+  // Browsers keep a limited number of drawing contexts.
+  close() {
+    this.resized.disconnect();
+    cancelAnimationFrame(this.requested);
+    this.gl?.getExtension("WEBGL_lose_context")?.loseContext();
   }
 
   prepare() {
@@ -108,7 +116,7 @@ export class PointMap {
   // Colors of the theme, from the style sheet.
   colors() {
     const gl = this.gl;
-    const style = getComputedStyle(document.documentElement);
+    const style = getComputedStyle(this.canvas);
     const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
     this.palette = PALETTES[style.getPropertyValue("--theme").trim()] ?? PALETTES.light;
     if (!gl) return;
@@ -271,19 +279,19 @@ export class PointMap {
   // Points sorted by the cells of a grid, to find the one under the mouse.
   index() {
     const cells = new Uint32Array(this.n);
-    this.starts = new Uint32Array(GRID * GRID + 1);
+    this.starts = new Uint32Array(CELLS * CELLS + 1);
     for (let i = 0; i < this.n; i++) {
-      cells[i] = this.cell(this.to[2 * i]) + GRID * this.cell(this.to[2 * i + 1]);
+      cells[i] = this.cell(this.to[2 * i]) + CELLS * this.cell(this.to[2 * i + 1]);
       this.starts[cells[i] + 1]++;
     }
-    for (let i = 0; i < GRID * GRID; i++) this.starts[i + 1] += this.starts[i];
+    for (let i = 0; i < CELLS * CELLS; i++) this.starts[i + 1] += this.starts[i];
     const next = this.starts.slice();
     this.sorted = new Uint32Array(this.n);
     for (let i = 0; i < this.n; i++) this.sorted[next[cells[i]]++] = i;
   }
 
   cell(value) {
-    return Math.min(GRID - 1, Math.max(0, Math.floor(((value + 1.2) / 2.4) * GRID)));
+    return Math.min(CELLS - 1, Math.max(0, Math.floor(((value + 1.2) / 2.4) * CELLS)));
   }
 
   // The row nearest to a pixel, within some pixels; null if there is none.
@@ -293,7 +301,7 @@ export class PointMap {
     let best = null, least = (mx - left) ** 2;
     for (let v = this.cell(bottom); v <= this.cell(top); v++) {
       for (let u = this.cell(left); u <= this.cell(right); u++) {
-        for (let k = this.starts[u + GRID * v]; k < this.starts[u + GRID * v + 1]; k++) {
+        for (let k = this.starts[u + CELLS * v]; k < this.starts[u + CELLS * v + 1]; k++) {
           const row = this.sorted[k];
           const d = (this.to[2 * row] - mx) ** 2 + (this.to[2 * row + 1] - my) ** 2;
           if (d < least) { least = d; best = row; }
