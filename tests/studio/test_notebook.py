@@ -203,9 +203,10 @@ window.receive = (content, bytes) => {
   for (const listener of listeners) listener(content, views);
 };
 document.addEventListener("keydown", (event) => window.keys.push(event.key)); // as a notebook, which would act
-const cell = document.querySelector("#cell");
+const cell = document.createElement("div"); // a notebook shows it later
 window.close_cell = widget.render({ model, el: cell });
-window.studio = cell.firstChild.studio;
+setTimeout(() => document.querySelector("#cell").append(cell), 100);
+Object.defineProperty(window, "studio", { get: () => cell.firstChild.studio });
 window.page = cell.firstChild.shadowRoot;
 </script>"""
 READY = "window.studio?.state && studio.current != null && !studio.state.fitting"
@@ -292,7 +293,7 @@ def test_a_person_labels_in_a_cell_whose_style_and_keys_stay_apart(tmp_path, dar
             assert page.evaluate(widest) <= 960
             assert page.errors == []
             page.evaluate("close_cell()")
-            assert page.evaluate("document.querySelector('#cell').childNodes.length") == 0
+            assert page.evaluate("document.querySelector('#cell > div').childNodes.length") == 0
         finally:
             page.close()
 

@@ -49,31 +49,42 @@ function transport(model, view) {
   };
 }
 
+// Notebooks have themes of their own: text is light where the theme is dark.
+function isDark(el) {
+  const [red, green, blue] = getComputedStyle(el).color.match(/[\d.]+/g).map(Number);
+  return red + green + blue > 384;
+}
+
 export default {
   render({ model, el }) {
-    // Notebooks have themes of their own: text is light where the theme is dark.
-    const [red, green, blue] = getComputedStyle(el).color.match(/[\d.]+/g).map(Number);
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
-    for (const rule of sheet.cssRules) {
-      if (rule.conditionText?.includes("prefers-color-scheme")) rule.media.mediaText = red + green + blue > 384 ? "all" : "not all";
-    }
     const host = document.createElement("div");
     host.dataset.lmSuppressShortcuts = "true"; // JupyterLab leaves the keys to the page
     const shadow = host.attachShadow({ mode: "open" });
-    shadow.adoptedStyleSheets = [sheet];
     const page = document.createElement("div");
     page.className = "studio";
     page.tabIndex = -1;
     page.append(...new DOMParser().parseFromString(MARKUP, "text/html").body.childNodes);
     page.addEventListener("keydown", (event) => event.stopPropagation());
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    shadow.adoptedStyleSheets = [sheet];
     shadow.append(page);
     el.append(host);
     const session = transport(model, Math.random().toString(36).slice(2));
-    host.studio = mount(page, session);
+    // A cell is rendered before it is in the notebook, and has neither a theme nor a size until then.
+    const shown = new ResizeObserver(() => {
+      if (!host.isConnected) return;
+      shown.disconnect();
+      for (const rule of sheet.cssRules) {
+        if (rule.conditionText?.includes("prefers-color-scheme")) rule.media.mediaText = isDark(el) ? "all" : "not all";
+      }
+      host.studio = mount(page, session);
+    });
+    shown.observe(host);
     return () => {
+      shown.disconnect();
       session.close();
-      host.studio.close();
+      host.studio?.close();
       host.remove();
     };
   },
