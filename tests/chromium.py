@@ -16,11 +16,20 @@ OPTIONS = (
     "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--hide-scrollbars",
 )  # fmt: skip
-KEY_CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}
+KEY_CODES = {
+    "Enter": 13,
+    "Escape": 27,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "Tab": 9,
+    " ": 32,
+}
 
 
 class Chromium:
-    """One tab. `errors` are its console messages, uncaught exceptions and failed requests."""
+    """One tab. `errors` are its console messages, uncaught exceptions and failed requests; `requests` all addresses."""
 
     def __init__(self, folder, width=1400, height=900, dark=False, options=()):
         read_end, self.commands = os.pipe()
@@ -44,6 +53,7 @@ class Chromium:
         os.close(read_end)
         os.close(write_end)
         self.buffer, self.number, self.session, self.errors = b"", 0, None, []
+        self.requests = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -81,6 +91,8 @@ class Chromium:
             self.errors.append(str([value.get("value") for value in values["args"]]))
         elif event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(values["exceptionDetails"]))
+        elif event.get("method") == "Network.requestWillBeSent":
+            self.requests.append(values["request"]["url"])
         elif event.get("method") == "Log.entryAdded":
             self.errors.append(values["entry"]["text"] + " " + values["entry"].get("url", ""))
 

@@ -28,6 +28,7 @@ void main() {
   bool chosen = (flags & 16u) != 0u;
   color = vec4(hue, chosen ? 0.95 : (code == 65535u ? 0.45 : 0.15 + 0.75 * opacity) * (choosing ? 0.25 : 1.0));
   if ((mark & 32u) != 0u) width = max(3.0 * size, 22.0 * pixel);
+  else if ((mark & 9u) == 9u) width = max(2.0 * size, 14.0 * pixel);
   else if ((mark & 11u) != 0u) width = max(1.5 * size, ((mark & 1u) != 0u ? 8.0 : 11.0) * pixel);
   else width = size;
   gl_PointSize = width;

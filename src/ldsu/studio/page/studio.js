@@ -127,6 +127,14 @@ export function mount(page, session) {
     showCurrent();
   }
 
+  // The doubtful label after the one that is looked at; the first again after the last.
+  function lookAtDoubtful() {
+    const rows = state.doubtful.map((item) => item.row);
+    if (rows.length) look(rows[(rows.indexOf(current) + 1) % rows.length]);
+  }
+
+  const doubt = ({ given, suggested, probability }) => `without this label the model says ${quoted(suggested)} (${quoted(given)}: ${percent(probability)})`;
+
   function image(number, side) {
     const made = element("img", { alt: "", width: side, height: side, loading: "lazy", draggable: false });
     session.image(number).then((address) => { made.src = address; }, () => {}); // it was removed since: an empty frame
@@ -157,6 +165,7 @@ export function mount(page, session) {
     if (!item || number !== current) return;
     const parts = [element("h2", { textContent: item.name }), element("p", { className: "verdict", textContent: verdict(item) })];
     if (state.images) parts.push(image(number, 200));
+    for (const other of state.doubtful.filter(({ row }) => row === number)) parts.push(element("p", { className: "conflict", textContent: doubt(other) }));
     for (const [file, name] of item.conflicts) parts.push(element("p", { className: "conflict", textContent: `${file} says ${quoted(name)}` }));
     parts.push(columns(item, 60));
     fill("#current", ...parts);
@@ -239,6 +248,8 @@ export function mount(page, session) {
   }
 
   function showLists() {
+    $("#wrong").hidden = !state.doubtful.length;
+    $("#wrong").replaceChildren(`${counted(state.doubtful.length, "label")} may be wrong `, element("kbd", { textContent: "d" }));
     const list = (selector, items, text) => {
       $(selector).hidden = !items.length;
       fill(`${selector} ul`, ...items.slice(0, LISTED).map((item) => {
@@ -247,7 +258,7 @@ export function mount(page, session) {
         return element("li", {}, button);
       }));
     };
-    list("#doubts", state.doubtful, (item) => `row ${item.row + 1}: ${quoted(item.given)}, others say ${quoted(item.suggested)} (${percent(item.probability)})`);
+    list("#doubts", state.doubtful, (item) => `row ${item.row + 1}: ${quoted(item.given)}; ${doubt(item)}`);
     list("#conflicts", state.conflicts, (item) => `row ${item.row + 1}: ${item.given ? quoted(item.given) : "no label"} here, ${item.others.map(([file, name]) => `${quoted(name)} in ${file}`).join(", ")}`);
   }
 
@@ -443,6 +454,7 @@ export function mount(page, session) {
     s: () => mark("skip"),
     "?": () => mark("unsure"),
     n: () => mark("none"),
+    d: lookAtDoubtful,
     " ": next,
     "/": () => $("#text").select(),
     Enter: () => $("#name").select(),
@@ -456,7 +468,7 @@ export function mount(page, session) {
     "+": () => map.zoomAt(1.4),
     "=": () => map.zoomAt(1.4),
     "-": () => map.zoomAt(1 / 1.4),
-    Escape: () => { clearSelection(); say("", true); },
+    Escape: () => { clearSelection(); say("", true); page.focus({ preventScroll: true }); },
     ArrowLeft: () => map.pan(60, 0),
     ArrowRight: () => map.pan(-60, 0),
     ArrowUp: () => map.pan(0, 60),
@@ -503,6 +515,7 @@ export function mount(page, session) {
   $("#keys").addEventListener("click", () => $("#help").showModal());
   $("#save").addEventListener("click", openExport);
   $("#next").addEventListener("click", next);
+  $("#wrong").addEventListener("click", lookAtDoubtful);
   $("#view").addEventListener("click", KEYS.v);
   $("#whole").addEventListener("click", () => map.whole());
   $("#clear").addEventListener("click", clearSelection);
@@ -553,6 +566,7 @@ export function mount(page, session) {
     get state() { return state; },
     get selection() { return selection; },
     get current() { return current; },
+    look,
     close() {
       theme.removeEventListener("change", recolor);
       map.close();
