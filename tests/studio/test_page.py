@@ -408,6 +408,41 @@ def test_the_page_fits_1024_pixels_and_draws_in_both_themes(studio, tmp_path, da
         browser.close()
 
 
+# What the map draws by a sample of the points, after a move, and later.
+SAMPLED = """new Promise((done) => {
+  const { map } = studio, drawn = [];
+  for (const name of ["drawArrays", "drawElements"]) {
+    const own = map.gl[name].bind(map.gl);
+    map.gl[name] = (kind, first, count, ...more) => {
+      drawn.push(name === "drawArrays" ? ["all", count] : ["some", first]);
+      own(kind, first, count, ...more);
+    };
+  }
+  map.share = 0.5;
+  map.pan(5, 0);
+  map.render();
+  setTimeout(() => done([drawn[0], drawn.at(-2)]), 600);
+})"""
+
+
+@needs_browser
+def test_a_map_that_draws_slowly_draws_a_sample_while_it_moves_and_all_points_when_it_is_still(studio, browser):
+    browser.open(studio()[1])
+    browser.wait_for(f"{READY} && studio.map.progress() === 1")
+    assert browser.evaluate(SAMPLED) == [["some", 45], ["all", 90]]
+
+
+@needs_browser
+def test_a_map_whose_graphics_were_lost_is_drawn_again(studio, browser):
+    browser.open(studio()[1])
+    browser.wait_for(READY)
+    browser.evaluate("window.lost = studio.map.gl.getExtension('WEBGL_lose_context')")
+    browser.evaluate("lost.loseContext()")
+    browser.wait_for("studio.map.gl.isContextLost()")
+    browser.evaluate("lost.restoreContext()")
+    browser.wait_for(f"!studio.map.gl.isContextLost() && {DRAWN}")
+
+
 def test_a_second_studio_on_one_journal_and_a_journal_of_other_data_are_refused(studio, tmp_path):
     studio()
     command = [sys.executable, "-m", "ldsu", "label", "table.csv", "--no-browser"]
