@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from studio_data import HOSTILE, make_photos, make_points, make_table
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 X, NAMES = make_points()
 needs_anywidget = pytest.mark.skipif(
-    not notebook.is_installed(), reason="anywidget is not installed: pip install 'ldsu[notebook]'"
+    find_spec("anywidget") is None, reason="anywidget is not installed: pip install 'ldsu[notebook]'"
 )
 
 
@@ -296,6 +297,20 @@ def test_a_person_labels_in_a_cell_whose_style_and_keys_stay_apart(tmp_path, dar
             assert page.evaluate("document.querySelector('#cell > div').childNodes.length") == 0
         finally:
             page.close()
+
+
+@needs_browser
+def test_a_kernel_that_does_not_answer_is_named_until_it_does(session, tmp_path):
+    cell = Cell(tmp_path, session, dark=False)
+    try:
+        message = "window.page?.querySelector('#message')?.textContent"
+        cell.page.wait_for(f"{message}?.includes('has not answered')", 30)
+        cell.wait_for(f"{READY} && {message} === ''")
+        session.close()
+        cell.page.evaluate("receive({ news: null }, [])")
+        assert "Run the cell again" in cell.page.evaluate(message)
+    finally:
+        cell.page.close()
 
 
 @needs_browser

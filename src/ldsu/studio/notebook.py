@@ -8,7 +8,6 @@ import threading
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +123,6 @@ def page_module(height: int) -> str:
     constants = f"const MARKUP = {json.dumps(markup)}, STYLE = {json.dumps(style)};\n"
     # One scope: what they import from each other is there.
     return constants + "".join(re.sub(r"^import .*\n|^export (?!default)", "", text, flags=re.M) for text in scripts)
-
-
-def is_installed() -> bool:
-    """Whether pages can be shown in notebooks."""
-    return find_spec("anywidget") is not None
 
 
 def _anywidget() -> Any:

@@ -3,16 +3,20 @@
 
 import { mount } from "./studio.js";
 
-const KEPT_IMAGES = 1000;
+const KEPT_IMAGES = 1000, SILENT_MS = 5000;
+const SILENT = "The notebook has not answered for some seconds: it is busy, or its kernel has stopped.";
 
 function transport(model, view) {
   const waiting = new Map(), images = new Map();
-  let number = 0, heard = () => {};
+  let number = 0, silent = false, say = () => {}, heard = () => {};
   const receive = (content, buffers) => {
     if ("news" in content) return heard(content.news);
     const answer = waiting.get(content.id);
     if (!answer) return; // of another view of this cell
     waiting.delete(content.id);
+    clearTimeout(answer.timer);
+    if (silent) say("", true);
+    silent = false;
     if ("error" in content) answer.reject(new Error(content.error));
     else if (buffers?.length) {
       const { buffer, byteOffset, byteLength } = buffers[0];
@@ -21,7 +25,8 @@ function transport(model, view) {
   };
   const ask = (request) => new Promise((resolve, reject) => {
     const id = `${view}-${number++}`;
-    waiting.set(id, { resolve, reject });
+    const timer = setTimeout(() => { silent = true; say(SILENT, true); }, SILENT_MS);
+    waiting.set(id, { resolve, reject, timer });
     model.send({ id, ...request });
   });
   const drop = (row) => {
@@ -42,8 +47,10 @@ function transport(model, view) {
     follow(changed, lost) {
       heard = (revision) => (revision === null ? lost("The session was closed. Run the cell again.") : changed(revision));
     },
+    sayWith(show) { say = show; },
     close() {
       model.off("msg:custom", receive);
+      for (const { timer } of waiting.values()) clearTimeout(timer);
       for (const row of [...images.keys()]) drop(row);
     },
   };
@@ -79,6 +86,7 @@ export default {
         if (rule.conditionText?.includes("prefers-color-scheme")) rule.media.mediaText = isDark(el) ? "all" : "not all";
       }
       host.studio = mount(page, session);
+      session.sayWith(host.studio.say);
     });
     shown.observe(host);
     return () => {

@@ -567,6 +567,7 @@ export function mount(page, session) {
     get selection() { return selection; },
     get current() { return current; },
     look,
+    say,
     close() {
       theme.removeEventListener("change", recolor);
       map.close();
