@@ -16,19 +16,29 @@ OPTIONS = (
     "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--hide-scrollbars",
 )  # fmt: skip
-KEY_CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}
+KEY_CODES = {
+    "Enter": 13,
+    "Escape": 27,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "Tab": 9,
+    " ": 32,
+}
 
 
 class Chromium:
-    """One tab. `errors` are its console messages, uncaught exceptions and failed requests."""
+    """One tab. `errors` are its console messages, uncaught exceptions and failed requests; `requests` all addresses."""
 
-    def __init__(self, folder, width=1400, height=900, dark=False):
+    def __init__(self, folder, width=1400, height=900, dark=False, options=()):
         read_end, self.commands = os.pipe()
         self.replies, write_end = os.pipe()
         # The browser reads commands from file 3 and writes replies to file 4.
         shell = f'exec "$0" "$@" 3<&{read_end} 4>&{write_end}'
         arguments = [
             *OPTIONS,
+            *options,
             f"--user-data-dir={folder}",
             "--remote-debugging-pipe",
             f"--window-size={width},{height}",
@@ -43,6 +53,7 @@ class Chromium:
         os.close(read_end)
         os.close(write_end)
         self.buffer, self.number, self.session, self.errors = b"", 0, None, []
+        self.requests = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -80,6 +91,8 @@ class Chromium:
             self.errors.append(str([value.get("value") for value in values["args"]]))
         elif event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(values["exceptionDetails"]))
+        elif event.get("method") == "Network.requestWillBeSent":
+            self.requests.append(values["request"]["url"])
         elif event.get("method") == "Log.entryAdded":
             self.errors.append(values["entry"]["text"] + " " + values["entry"].get("url", ""))
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         mean_average_precision_scorer,
     )
     from ldsu.solvers import Problem
+    from ldsu.studio import label
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "Problem",
     "describe_model",
     "encode_labels",
+    "label",
     "load_model",
     "mean_average_precision",
     "mean_average_precision_scorer",
@@ -53,7 +55,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import public names on first access: `ldsu --help` does not wait for scikit-learn."""
     if name in __all__:
-        for submodule in ("labels", "methods", "classifier", "solvers", "io", "model_selection"):  # the slowest last
+        # The slowest last.
+        for submodule in ("labels", "methods", "classifier", "solvers", "io", "model_selection", "studio"):
             module = import_module(f"ldsu.{submodule}")
             if hasattr(module, name):
                 return globals().setdefault(name, getattr(module, name))

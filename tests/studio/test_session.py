@@ -1,6 +1,8 @@
 """The session: answers are applied at once, the model follows, and what is exported is what was given and predicted."""
 
 import csv
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -81,6 +83,28 @@ def test_an_answer_does_not_wait_for_a_fit(session, monkeypatch):
     go.set()
     assert session.wait(60)
     assert len(session.model_.classifier.classes_) == 6
+
+
+def test_an_answer_that_is_not_on_the_disk_is_not_acknowledged(points, tmp_path, monkeypatch):
+    samples, events = Samples.of_points(points[0]), []
+    with Session(samples, tmp_path / "journal") as session:
+        sync, apply = os.fsync, session.answers.apply
+
+        def full(handle):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match="No space"):
+                session.label([0], "ant")
+            assert (session.labels_ == None).all()  # noqa: E711
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", lambda handle: (sync(handle), events.append("on the disk")))
+            patch.setattr(session.answers, "apply", lambda entry: (apply(entry), events.append("applied")))
+            session.label([1], "bee")
+        assert events[:2] == ["on the disk", "applied"]
+    with Session(samples, tmp_path / "journal") as session:
+        assert session.labels_[:3].tolist() == [None, "bee", None]
 
 
 def test_a_failed_fit_is_shown_and_the_next_answer_is_fitted(session, points, monkeypatch):

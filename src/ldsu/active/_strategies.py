@@ -13,7 +13,7 @@ from ldsu.active._posterior import Posterior, expected_errors, posterior_mean
 # Largest numbers of rows that coverage chooses from, and that it covers; and of rows that posteriors are computed for.
 COVERAGE_CANDIDATES, COVERAGE_TARGETS, POSTERIOR_ROWS = 10_000, 2000, 100_000
 # Power of the cosine between features in the coverage: docs/decisions.md.
-POWER = 8.0
+POWER = 8
 # Look-ahead: candidates per suggestion and at least, rows whose error is expected, and labels per candidate.
 SHORTLIST, MIN_SHORTLIST, LOOK_AHEAD_ROWS, LOOK_AHEAD_LABELS = 3, 30, 1000, 5
 
@@ -100,8 +100,8 @@ def covering_rows(pool: Pool, n: int, weights: np.ndarray) -> np.ndarray:
     """
     rows = _sample(np.flatnonzero(pool.candidates), max(COVERAGE_CANDIDATES, n), pool.rng)
     U = unit_rows(pool.features[_sample(np.arange(pool.codes.size), COVERAGE_TARGETS, pool.rng)])
-    covered = similarity(U, unit_rows(pool.features[pool.labelled]), POWER).max(axis=1, initial=0)
-    S = similarity(U, unit_rows(pool.features[rows]), POWER)
+    covered = similarity(unit_rows(pool.features[pool.labelled]), U, POWER).max(axis=0, initial=0)
+    S = similarity(unit_rows(pool.features[rows]), U, POWER)
     return rows[herd(S, covered, weights[rows], n)]
 
 

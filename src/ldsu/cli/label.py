@@ -13,11 +13,9 @@ from typing import Any
 
 import click
 
-from ldsu.cli.fit_predict import base_name, column_kinds, count_images, table_options
+from ldsu.cli.fit_predict import column_kinds, count_images, table_options
 from ldsu.cli.options import FILE, INPUT, command
 from ldsu.cli.reporter import Reporter, output_options
-
-JOURNAL_SUFFIX = ".labels.jsonl"
 
 
 @command(
@@ -30,7 +28,7 @@ JOURNAL_SUFFIX = ".labels.jsonl"
 @click.argument("table", type=INPUT)
 @click.option("--show", type=INPUT, metavar="TABLE", help="Table or folder of images to see, with the rows of TABLE.")
 @table_options
-@click.option("--journal", type=FILE, help=f"File of your answers.  [default: TABLE{JOURNAL_SUFFIX} in this folder]")
+@click.option("--journal", type=FILE, help="File of your answers.  [default: TABLE.labels.jsonl in this folder]")
 @click.option("--merge", multiple=True, type=FILE, help="Add the labels of another journal or labelled table.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the page.  [default: a free one]")
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
@@ -61,11 +59,12 @@ def label(
 
     Exit code: 0 stopped, 1 not enough memory or disk space, 2 invalid table, journal or options.
     """
-    journal = journal or Path(f"{base_name(table)}{JOURNAL_SUFFIX}")
     kinds = column_kinds(columns)
     with reporter.spinner(f"reading {table.name}") as progress:
         from ldsu.studio import Session, StudioServer, read_samples
+        from ldsu.studio.journal import exports_path, journal_path
 
+        journal = journal or journal_path(table)
         samples = read_samples(
             table,
             show=show,
@@ -88,8 +87,7 @@ def label(
                 f"merged    {path}: {counts['added']:,} labels added, {counts['agreeing']:,} agree, "
                 f"{counts['conflicts']:,} conflicts, which the page lists"
             )
-        exports = journal.with_name(journal.name.removesuffix(".jsonl").removesuffix(".labels"))
-        with StudioServer(session, port or 0, exports) as server:
+        with StudioServer(session, port or 0, exports_path(journal)) as server:
             given = sum(name is not None for name in session.labels_)
             reporter.info(f"{session.n:,} rows, {given:,} labelled; answers are kept in {journal}")
             reporter.info(f"open      {server.address}")

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 FORMAT = "ldsu journal 1"
+SUFFIX = ".labels.jsonl"
+COMPRESSED = (".gz", ".bz2", ".xz")
 Entry = dict[str, Any]
 
 
@@ -81,6 +83,24 @@ class Journal:
     def close(self) -> None:
         """Close the file, which others can then open."""
         self._file.close()
+
+
+def journal_path(data: Path) -> Path:
+    """The default journal of a table or a folder, in the current folder.
+
+    Examples
+    --------
+    >>> str(journal_path(Path("data/tickets.csv.gz")))
+    'tickets.labels.jsonl'
+    """
+    data = data.resolve()
+    inner = data.with_suffix("") if data.suffix.lower() in COMPRESSED else data
+    return Path(f"{inner.name if data.is_dir() else inner.stem}{SUFFIX}")
+
+
+def exports_path(journal: Path) -> Path:
+    """The path of the files that are exported, without their suffixes."""
+    return journal.with_name(journal.name.removesuffix(".jsonl").removesuffix(".labels"))
 
 
 def read_journal(path: str | os.PathLike[str]) -> tuple[Entry, list[Entry]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import json
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +18,7 @@ from ldsu.tables.columns import Kind, labels_of, require_column
 from ldsu.tables.embedded import resolve_encoders
 from ldsu.tables.encoder import Scaling, TableEncoder
 from ldsu.tables.images import thumbnail
+from ldsu.tables.table import import_extra, readable
 
 # Columns of a row that are shown, and characters of a value.
 MAX_COLUMNS, MAX_TEXT = 60, 5000
@@ -95,9 +98,7 @@ class Samples:
     @classmethod
     def of_points(cls, X: np.ndarray) -> Samples:
         """Points (n, d) without labels, such as embeddings."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        table = Table(Path("points"), matrix=X)
-        return cls.of_tables(table, table, checksum=hashlib.sha256(X.data).hexdigest())
+        return read_samples(X, encoder="none")
 
     @property
     def has_images(self) -> bool:
@@ -145,9 +146,9 @@ class Samples:
 
 
 def read_samples(
-    path: str | Path,
+    data: Any,
     *,
-    show: str | Path | None = None,
+    show: Any = None,
     labels: str | Path | None = None,
     encoder: str | Sequence[str] = "auto",
     progress: Callable[[int, int], None] | None = None,
@@ -157,11 +158,13 @@ def read_samples(
 
     Parameters
     ----------
-    path : path-like
-    show : path-like, optional
-        A table or a folder of images to see instead, with one row per row of `path`, such as the texts of embeddings.
+    data : path-like, frame, or array-like of shape (n, d)
+        A file or a folder; a pandas, polars or pyarrow table, whose row index is not a column; or points, such as
+        embeddings.
+    show : path-like, frame or array-like, optional
+        What to see instead, with one row per row of `data`, such as the texts of embeddings.
     labels : path-like, optional
-        Labels in a separate file, as in `read_table`.
+        Labels in a separate file, as in `read_table`, if `data` is a file or a folder.
     encoder : str or sequence of str, default="auto"
         Pretrained encoders of texts and images, as in `ldsu.tables.prepare`.
     progress : callable, optional
@@ -174,19 +177,63 @@ def read_samples(
     samples : Samples
     """
     encoders = resolve_encoders(encoder)
-    pixels = not (Path(path).is_dir() and "image" in encoders)
-    table = read_table(path, labels=labels, progress=progress, pixels=pixels)
-    shown = table if show is None else read_table(show, progress=progress)
-    files = [table] if show is None else [table, shown]
-    return Samples.of_tables(table, shown, checksum=_checksum(files), encoders=encoders, **options)
-
-
-def _checksum(tables: Sequence[Table]) -> str:
-    """SHA-256 of the names and contents of the files of tables."""
+    if is_path(data):
+        pixels = not (Path(data).is_dir() and "image" in encoders)
+        table = read_table(data, labels=labels, progress=progress, pixels=pixels)
+    else:
+        table = _table_of(data)
+    shown = table
+    if show is not None:
+        shown = read_table(show, progress=progress) if is_path(show) else _table_of(show)
     digest = hashlib.sha256()
-    for table in tables:
-        for name in table.row_names or ("",):
-            with (table.source / name).open("rb") as file:
-                content = hashlib.file_digest(file, "sha256").hexdigest()
-            digest.update(f"{name}\0{content}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
+    for source, read in [(data, table)] if show is None else [(data, table), (show, shown)]:
+        for part in (_files if is_path(source) else _values)(read):
+            digest.update(part)
+    return Samples.of_tables(table, shown, checksum=digest.hexdigest(), encoders=encoders, **options)
+
+
+def is_path(data: Any) -> bool:
+    """Whether data are a file or a folder, and not in memory."""
+    return isinstance(data, (str, Path))
+
+
+def _table_of(data: Any) -> Table:
+    """A frame, as if it was read from an Arrow file, or points (n, d)."""
+    if not hasattr(data, "__arrow_c_stream__"):
+        X = np.asarray(data)
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise TableError(
+                f"Points must be an array of numbers of shape (n, d), not of {X.dtype} and shape {X.shape}. Pass such "
+                "an array, a pandas, polars or pyarrow table, or the path of a file."
+            )
+        return Table(Path("points"), matrix=np.ascontiguousarray(X, dtype=np.float64))
+    pa, ipc = import_extra("pyarrow"), import_extra("pyarrow.ipc")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.arrows"
+        with readable(Path("The frame"), "a table", "Give each column values of one type."):
+            frame = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
+            with ipc.new_stream(path, frame.schema) as stream:
+                stream.write_table(frame)
+        return replace(read_table(path), source=Path("table"))
+
+
+def _files(table: Table) -> Iterator[bytes]:
+    """Names and contents of the files of a table, for a checksum."""
+    for name in table.row_names or ("",):
+        with (table.source / name).open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        yield f"{name}\0{content}\n".encode(errors="surrogateescape")
+
+
+def _values(table: Table) -> Iterator[bytes]:
+    """Values of a table in memory, for a checksum that does not depend on how they are stored."""
+    if table.matrix is not None:
+        yield np.asarray(table.matrix).tobytes()
+    for name in table.column_names:
+        column = table.column(name)
+        yield f"{name}\0{column.type}\0".encode()
+        yield column.is_valid().to_numpy().tobytes()
+        if column.type in ("double", "float", "int64"):
+            yield column.fill_null(0).to_numpy().tobytes()
+        else:
+            yield json.dumps(column.cast("string").to_pylist()).encode()

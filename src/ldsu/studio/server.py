@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from ldsu import __version__
-from ldsu.studio.session import EXPORTS, Session
-from ldsu.tables.table import TableError
+from ldsu.studio.requests import ACTIONS, MEDIA, act, read
+from ldsu.studio.session import Session
 
 HOST = "127.0.0.1"
 PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
+    "/http.js": ("http.js", "text/javascript; charset=utf-8"),
     "/studio.js": ("studio.js", "text/javascript; charset=utf-8"),
     "/map.js": ("map.js", "text/javascript; charset=utf-8"),
     "/studio.css": ("studio.css", "text/css; charset=utf-8"),
@@ -163,27 +164,21 @@ class Handler(BaseHTTPRequestHandler):
             self._send(files("ldsu.studio").joinpath("page", name).read_bytes(), kind)
             return
         self._require_cookie()
-        session = self.server.session
-        if self.path == "/state":
-            self._send_json(session.state())
-        elif self.path == "/map":
-            self._send(session.positions.astype("<f4").tobytes(), "application/octet-stream")
-        elif self.path == "/points":
-            self._send(session.points(), "application/octet-stream")
-        elif self.path == "/news":
+        what = self.path.removeprefix("/")
+        if what == "news":
             self._send_news()
-        elif found := re.fullmatch(r"/(row|image)/([0-9]{1,9})", self.path):
-            row = int(found[2])
-            if row >= session.n or (found[1] == "image" and not session.samples.has_images):
-                raise RequestError(404, "There is no such row.")
-            if found[1] == "row":
-                self._send_json(session.row(row))
-            else:
-                self._send_image(row)
-        elif self.path.lstrip("/") in (*ACTIONS, "login"):
+            return
+        if what in (*ACTIONS, "login"):
             raise RequestError(405, "This needs a POST.")
+        try:
+            found = read(self.server.session, what)
+        except LookupError as error:
+            raise RequestError(404, str(error)) from error
+        kind = what.partition("/")[0]
+        if isinstance(found, bytes):
+            self._send(found, MEDIA[kind], {"Cache-Control": "private, max-age=3600"} if kind == "image" else None)
         else:
-            raise RequestError(404, "There is no such page.")
+            self._send_json(found)
 
     def _post(self) -> None:
         action = self.path.removeprefix("/")
@@ -195,12 +190,7 @@ class Handler(BaseHTTPRequestHandler):
         self._require_cookie()
         if action not in ACTIONS:
             raise RequestError(404, "There is no such action.")
-        body = self._read_json()
-        try:
-            result = ACTIONS[action](self.server, body)
-        except (KeyError, TypeError) as error:
-            raise RequestError(422, f"{action} needs other values ({error}).") from error
-        self._send_json({"result": result, "state": self.server.session.state()})
+        self._send_json(act(self.server.session, self.server.exports, action, self._read_json()))
 
     def _log_in(self, body: dict[str, Any]) -> None:
         if not _equal(body.get("token"), self.server.token):
@@ -238,13 +228,6 @@ class Handler(BaseHTTPRequestHandler):
     def _send_json(self, value: Any, status: int = 200) -> None:
         self._send(json.dumps(value).encode(), "application/json", status=status)
 
-    def _send_image(self, row: int) -> None:
-        try:
-            png = self.server.session.samples.image(row)
-        except (TableError, OSError) as error:  # it was removed since
-            raise RequestError(404, str(error)) from error
-        self._send(png, "image/png", {"Cache-Control": "private, max-age=3600"})
-
     def _send_news(self) -> None:
         """A stream with the revision whenever it changes."""
         self.close_connection = True
@@ -258,24 +241,6 @@ class Handler(BaseHTTPRequestHandler):
         while revision is not None:
             revision = self.server.session.wait_for_news(revision, HEARTBEAT)
             self.wfile.write(b"event: end\ndata: 0\n\n" if revision is None else f"data: {revision}\n\n".encode())
-
-
-def _export(server: StudioServer, body: dict[str, Any]) -> str:
-    what = body["what"]
-    suffix = EXPORTS.get(what, "") if isinstance(what, str) else ""
-    return str(server.session.export(what, server.exports.with_name(server.exports.name + suffix)))
-
-
-# What a page may ask for: a function of the server and a JSON object.
-ACTIONS: dict[str, Callable[[StudioServer, dict[str, Any]], Any]] = {
-    "label": lambda server, body: server.session.label(body["rows"], body["class"]),
-    "mark": lambda server, body: server.session.mark(body["rows"], body["mark"]),
-    "class": lambda server, body: server.session.add_class(body["class"]),
-    "undo": lambda server, body: server.session.undo(),
-    "preview": lambda server, body: server.session.preview(body["rows"], body.get("class")),
-    "find": lambda server, body: server.session.find(str(body["text"])[:200]),
-    "export": _export,
-}
 
 
 def _equal(found: Any, secret: str) -> bool:

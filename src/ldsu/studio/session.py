@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ import sklearn.ensemble
 import sklearn.linear_model
 import sklearn.neighbors  # noqa: F401
 
+from ldsu._utils.arrays import one_blas_thread
 from ldsu.active import ActiveLearner
 from ldsu.classifier import LDSUClassifier
 from ldsu.io import save_model
@@ -145,6 +146,10 @@ class Session:
         self._follower = threading.Thread(target=self._follow, daemon=True)
         self._follower.start()
         threading.Thread(target=self._draw, args=(components,), daemon=True).start()
+
+    def __repr__(self) -> str:
+        given = int((self.answers.codes >= 0).sum())
+        return f"<Session: {self.n:,} rows of {self.samples.table.source.name}, {given:,} labelled>"
 
     # What a person does
 
@@ -436,13 +441,16 @@ class Session:
                 n_answers, labels, marks, before = self._n_answers, self.labels_, self.answers.marks.copy(), self.fitted
             failure = ""
             try:
-                self._publish(self._fit(labels, before), before)
-                with self._changed:  # suggestions may take longer than the fit: if there are enough, fit newer answers
-                    enough = self._n_answers != n_answers and len(self._queue()) >= SHOWN
-                if not enough:
-                    queue = self._suggest(marks)
-                    with self._changed:
-                        self.fitted = replace(self.fitted, queue=queue)
+                # The products of a fit that reuses another are small: threads of BLAS would wait for each other, and
+                # take the processor from the page (`benchmarks/studio.py`).
+                with one_blas_thread() if before.labels.size else nullcontext():
+                    self._publish(self._fit(labels, before), before)
+                    with self._changed:  # if there are enough suggestions, newer answers are fitted first
+                        enough = self._n_answers != n_answers and len(self._queue()) >= SHOWN
+                    if not enough:
+                        queue = self._suggest(marks)
+                        with self._changed:
+                            self.fitted = replace(self.fitted, queue=queue)
             except Exception as error:  # it is shown, and the next answer is tried again
                 if tried < n_answers:
                     tried = n_answers

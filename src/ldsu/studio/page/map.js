@@ -28,6 +28,7 @@ void main() {
   bool chosen = (flags & 16u) != 0u;
   color = vec4(hue, chosen ? 0.95 : (code == 65535u ? 0.45 : 0.15 + 0.75 * opacity) * (choosing ? 0.25 : 1.0));
   if ((mark & 32u) != 0u) width = max(3.0 * size, 22.0 * pixel);
+  else if ((mark & 9u) == 9u) width = max(2.0 * size, 14.0 * pixel);
   else if ((mark & 11u) != 0u) width = max(1.5 * size, ((mark & 1u) != 0u ? 8.0 : 11.0) * pixel);
   else width = size;
   gl_PointSize = width;
@@ -55,7 +56,9 @@ void main() {
 }`;
 
 const MOVE_MS = 700;
-const GRID = 128;
+const CELLS = 128;
+// While the view moves, frames that take longer draw fewer points, until it has been still for a while.
+const SLOW_MS = 60, STILL_MS = 200, LEAST_POINTS = 10000;
 
 export class PointMap {
   // Draws points on a canvas; `changed` is called after the view changed.
@@ -66,11 +69,33 @@ export class PointMap {
     this.zoom = 1;
     this.center = [0, 0];
     this.frames = 0;
+    this.share = 1;
+    this.movedAt = -Infinity;
     this.gl = canvas.getContext("webgl2", { antialias: false, premultipliedAlpha: true });
     if (this.gl) this.prepare();
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-    canvas.addEventListener("webglcontextrestored", () => { this.prepare(); if (this.to) { this.upload(0, this.to); this.upload(1, this.to); this.flagsChanged(); this.draw(); } });
-    new ResizeObserver(() => this.draw()).observe(canvas);
+    canvas.addEventListener("webglcontextrestored", () => this.restore());
+    this.resized = new ResizeObserver(() => this.draw());
+    this.resized.observe(canvas);
+  }
+
+  restore() {
+    this.prepare();
+    if (!this.to || !this.classes) return;
+    this.upload(0, this.to);
+    this.upload(1, this.to);
+    this.upload(2, this.classes);
+    this.upload(3, this.opacities);
+    this.shuffle();
+    this.flagsChanged();
+  }
+
+  // Browsers keep a limited number of drawing contexts.
+  close() {
+    this.resized.disconnect();
+    cancelAnimationFrame(this.requested);
+    clearTimeout(this.still);
+    this.gl?.getExtension("WEBGL_lose_context")?.loseContext();
   }
 
   prepare() {
@@ -99,7 +124,8 @@ export class PointMap {
       else gl.vertexAttribIPointer(place, 1, gl.UNSIGNED_BYTE, 0, 0);
       return buffer;
     });
-    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
+    this.rings = gl.createBuffer();
+    this.order = gl.createBuffer();
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     this.colors();
@@ -108,7 +134,7 @@ export class PointMap {
   // Colors of the theme, from the style sheet.
   colors() {
     const gl = this.gl;
-    const style = getComputedStyle(document.documentElement);
+    const style = getComputedStyle(this.canvas);
     const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
     this.palette = PALETTES[style.getPropertyValue("--theme").trim()] ?? PALETTES.light;
     if (!gl) return;
@@ -128,10 +154,18 @@ export class PointMap {
     gl.bufferData(gl.ARRAY_BUFFER, values, gl.DYNAMIC_DRAW);
   }
 
+  list(buffer, rows) {
+    const gl = this.gl;
+    if (!gl) return;
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, buffer);
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, rows, gl.DYNAMIC_DRAW);
+  }
+
   // New positions; points move there.
   place(positions) {
     const before = this.to && this.to.length === positions.length ? this.positionsNow() : positions;
     this.n = positions.length / 2;
+    if (!this.to) this.shuffle();
     this.to = positions;
     this.from = before;
     this.flags ??= new Uint8Array(this.n);
@@ -141,6 +175,16 @@ export class PointMap {
     this.started = before === positions || matchMedia("(prefers-reduced-motion: reduce)").matches ? -Infinity : performance.now();
     this.index();
     this.draw();
+  }
+
+  // Any first part of the rows in this order is a random sample of them.
+  shuffle() {
+    const order = Uint32Array.from({ length: this.n }, (_, i) => i);
+    for (let i = this.n - 1; i > 0; i--) {
+      const j = Math.floor(Math.random() * (i + 1));
+      [order[i], order[j]] = [order[j], order[i]];
+    }
+    this.list(this.order, order);
   }
 
   positionsNow() {
@@ -159,7 +203,8 @@ export class PointMap {
     this.classes = new Uint16Array(bytes, 0, n);
     this.flags = new Uint8Array(bytes, 3 * n, n);
     this.upload(2, this.classes);
-    this.upload(3, new Uint8Array(bytes, 2 * n, n));
+    this.opacities = new Uint8Array(bytes, 2 * n, n);
+    this.upload(3, this.opacities);
     this.flagsChanged();
   }
 
@@ -173,7 +218,7 @@ export class PointMap {
     for (let i = 0; i < this.n; i++) if (flags[i] & (GIVEN | SUGGESTED)) ringed.push(i);
     if (this.current != null) ringed.push(this.current); // over all others
     this.ringed = ringed.length;
-    if (this.gl) this.gl.bufferData(this.gl.ELEMENT_ARRAY_BUFFER, Uint32Array.from(ringed), this.gl.DYNAMIC_DRAW);
+    this.list(this.rings, Uint32Array.from(ringed));
     this.draw();
   }
 
@@ -212,10 +257,27 @@ export class PointMap {
     gl.uniform1f(this.at.pixel, ratio);
     gl.uniform1i(this.at.choosing, this.selected > 0 ? 1 : 0);
     gl.uniform1i(this.at.front, 0);
-    gl.drawArrays(gl.POINTS, 0, this.n);
+    const now = performance.now(), moving = t < 1 || now - this.movedAt < STILL_MS;
+    if (moving && this.share < 1) {
+      gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, this.order);
+      gl.drawElements(gl.POINTS, Math.ceil(this.share * this.n), gl.UNSIGNED_INT, 0);
+    } else gl.drawArrays(gl.POINTS, 0, this.n);
     gl.uniform1i(this.at.front, 1);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, this.rings);
     gl.drawElements(gl.POINTS, this.ringed, gl.UNSIGNED_INT, 0);
     if (t < 1) this.draw();
+    if (moving) this.measure(now);
+  }
+
+  // The next frame comes late if this one takes long to draw.
+  measure(start) {
+    requestAnimationFrame(() => {
+      const took = performance.now() - start;
+      const factor = took > SLOW_MS ? SLOW_MS / took : took < SLOW_MS / 2 ? 1.1 : 1;
+      this.share = Math.min(1, Math.max(LEAST_POINTS / this.n, this.share * factor));
+    });
+    clearTimeout(this.still);
+    if (this.share < 1) this.still = setTimeout(() => this.draw(), STILL_MS + 20);
   }
 
   pointSize() {
@@ -264,6 +326,7 @@ export class PointMap {
 
   limit() {
     this.center = this.center.map((value) => Math.min(1.2, Math.max(-1.2, value)));
+    this.movedAt = performance.now();
     this.draw();
     this.changed();
   }
@@ -271,19 +334,19 @@ export class PointMap {
   // Points sorted by the cells of a grid, to find the one under the mouse.
   index() {
     const cells = new Uint32Array(this.n);
-    this.starts = new Uint32Array(GRID * GRID + 1);
+    this.starts = new Uint32Array(CELLS * CELLS + 1);
     for (let i = 0; i < this.n; i++) {
-      cells[i] = this.cell(this.to[2 * i]) + GRID * this.cell(this.to[2 * i + 1]);
+      cells[i] = this.cell(this.to[2 * i]) + CELLS * this.cell(this.to[2 * i + 1]);
       this.starts[cells[i] + 1]++;
     }
-    for (let i = 0; i < GRID * GRID; i++) this.starts[i + 1] += this.starts[i];
+    for (let i = 0; i < CELLS * CELLS; i++) this.starts[i + 1] += this.starts[i];
     const next = this.starts.slice();
     this.sorted = new Uint32Array(this.n);
     for (let i = 0; i < this.n; i++) this.sorted[next[cells[i]]++] = i;
   }
 
   cell(value) {
-    return Math.min(GRID - 1, Math.max(0, Math.floor(((value + 1.2) / 2.4) * GRID)));
+    return Math.min(CELLS - 1, Math.max(0, Math.floor(((value + 1.2) / 2.4) * CELLS)));
   }
 
   // The row nearest to a pixel, within some pixels; null if there is none.
@@ -293,7 +356,7 @@ export class PointMap {
     let best = null, least = (mx - left) ** 2;
     for (let v = this.cell(bottom); v <= this.cell(top); v++) {
       for (let u = this.cell(left); u <= this.cell(right); u++) {
-        for (let k = this.starts[u + GRID * v]; k < this.starts[u + GRID * v + 1]; k++) {
+        for (let k = this.starts[u + CELLS * v]; k < this.starts[u + CELLS * v + 1]; k++) {
           const row = this.sorted[k];
           const d = (this.to[2 * row] - mx) ** 2 + (this.to[2 * row + 1] - my) ** 2;
           if (d < least) { least = d; best = row; }
