@@ -256,10 +256,14 @@ def print_speedup(path: Path) -> None:
 def print_killed(path: Path) -> None:
     """Seconds of a fit and a transform, and how many more if a worker is killed in a stage: medians of the runs."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    changes: dict[str, float] = defaultdict(float)
     with path.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["unit"] == "s":
                 found[row["what"].removeprefix("killed in ")][row["case"]].append(float(row["value"]))
+            else:
+                stage = row["what"].removeprefix("killed in ").partition(":")[0]
+                changes[stage] = max(changes[stage], float(row["value"]))
     forms = list(found["undisturbed"])
     usual = {form: float(np.median(found["undisturbed"][form])) for form in forms}
     print(f"\n| a worker killed in | {' | '.join(forms)} |\n|---{'|---' * len(forms)}|")
@@ -267,6 +271,8 @@ def print_killed(path: Path) -> None:
     for stage, values in list(found.items())[1:]:
         cells = [f"{np.median(values[form]) - usual[form]:+.1f} s" if form in values else "" for form in forms]
         print(f"| {stage} | {' | '.join(cells)} |")
+    listed = ", ".join(f"{stage} {change:.2g}" for stage, change in changes.items())
+    print(f"\nLargest change of a feature, relative to the largest (1e-16: none): {listed}")
 
 
 def duration(seconds: float) -> str:
