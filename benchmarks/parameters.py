@@ -319,6 +319,17 @@ def table_of(path: Path, unit: str) -> Table:
     return {place: {what: float(np.mean(v)) for what, v in rows.items()} for place, rows in kept.items()}
 
 
+def splits_of(path: Path, unit: str) -> dict[tuple[str, int, str], dict[str, float]]:
+    """The same without means, by (data set, labels, split)."""
+    kept: dict[tuple[str, int, str], dict[str, float]] = defaultdict(dict)
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["unit"] == unit:
+                name, labels = row["case"].rsplit(", ", 1)
+                kept[name, int(labels.split()[0]), row["repeat"]][row["what"]] = float(row["value"])
+    return kept
+
+
 def few_name(place: tuple[str, int]) -> str:
     return f"{place[1]}" if place[1] <= 10 else "ICU"
 
@@ -362,6 +373,24 @@ def print_regrets(path: Path) -> None:
         cells = [f"{np.mean(values):5.0f}" if values else "    -" for values in by_group]
         worst = max(regret, key=regret.__getitem__)
         print(f"{what:44s} {' '.join(cells)} | {regret[worst]:.0f} {worst[0]} {worst[1]}")
+
+
+def print_regrets_of_splits(path: Path) -> None:
+    """Test MAP that each criterion lost in each split, and how often it was better and worse than the default."""
+    splits = splits_of(path, "MAP of the pick")
+    print("\nregret split by split, x 1000: better and worse than the default; largest; all\n")
+    for what in dict.fromkeys(what for rows in splits.values() for what in rows if what != BEST):
+        regret = {place: 1000 * (rows[BEST] - rows[what]) for place, rows in splits.items() if what in rows}
+        gains = [splits[place][what] - splits[place][ALWAYS] for place in regret]
+        worst = max(regret, key=regret.__getitem__)
+        places: dict[str, list[str]] = defaultdict(list)
+        for (name, labels, _), value in regret.items():
+            places[f"{name} {labels}"].append(f"{value:.0f}")
+        print(
+            f"{what:44s} {sum(gain > 0 for gain in gains)} of {len(gains)}, {sum(gain < 0 for gain in gains)} of "
+            f"{len(gains)}; {regret[worst]:.0f} {worst[0]} {worst[1]}; "
+            + "; ".join(f"{place}: {' '.join(values)}" for place, values in places.items())
+        )
 
 
 PLOTS = {
@@ -485,6 +514,7 @@ def main() -> None:
                 path = rows.write(options.out)
     print_changes(path)
     print_regrets(path)
+    print_regrets_of_splits(path)
     print_places(path)
     for factor, title in PLOTS.items() if options.plots else ():
         options.plots.mkdir(parents=True, exist_ok=True)

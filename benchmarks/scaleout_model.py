@@ -3,7 +3,8 @@
 python benchmarks/scaleout_model.py [--results benchmarks/results]
 
 Takes the constants from scaleout.csv, sets the model beside every measurement in it and in scaleout-*.csv, and prints a
-table for 10^7 to 10^9 rows. Of n rows, d columns, W workers of one thread, A + q right-hand sides:
+table for 10^7 to 10^9 rows. Also prints what a second worker brings, and what the death of one costs
+(killed_worker.csv). Of n rows, d columns, W workers of one thread, A + q right-hand sides:
 
 - Work of a worker: rows x constant for shards, graphs, factor and features; the same and a look at the centres of all
   cells, of which there are 2.5 sqrt(n), for neighbors; entries x right-hand sides x iterations for the solve, of which
@@ -238,6 +239,42 @@ def print_measured(found: Measured) -> None:
     print("| sent between workers, GiB | " + " | ".join(f"{value:.1f}" for value in sent) + " |")
 
 
+def print_speedup(path: Path) -> None:
+    """How many times as fast two workers are as one with equal rows: run by run, and by the medians."""
+    fits: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["what"] == "fit":
+                fits[row["n"]][row["case"].split()[0]].append(float(row["value"]))
+    for n, seconds in fits.items():
+        if "1" in seconds and "2" in seconds:
+            runs = ", ".join(f"{one / two:.2f}" for one, two in zip(seconds["1"], seconds["2"], strict=False))
+            by_medians = np.median(seconds["1"]) / np.median(seconds["2"])
+            print(f"\nTwo workers over one, {int(n):,} rows: {runs} times as fast, {by_medians:.2f} by the medians")
+
+
+def print_killed(path: Path) -> None:
+    """Seconds of a fit and a transform, and how many more if a worker is killed in a stage: medians of the runs."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    changes: dict[str, float] = defaultdict(float)
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["unit"] == "s":
+                found[row["what"].removeprefix("killed in ")][row["case"]].append(float(row["value"]))
+            else:
+                stage = row["what"].removeprefix("killed in ").partition(":")[0]
+                changes[stage] = max(changes[stage], float(row["value"]))
+    forms = list(found["undisturbed"])
+    usual = {form: float(np.median(found["undisturbed"][form])) for form in forms}
+    print(f"\n| a worker killed in | {' | '.join(forms)} |\n|---{'|---' * len(forms)}|")
+    print(f"| no stage | {' | '.join(f'{usual[form]:.1f} s' for form in forms)} |")
+    for stage, values in list(found.items())[1:]:
+        cells = [f"{np.median(values[form]) - usual[form]:+.1f} s" if form in values else "" for form in forms]
+        print(f"| {stage} | {' | '.join(cells)} |")
+    listed = ", ".join(f"{stage} {change:.2g}" for stage, change in changes.items())
+    print(f"\nLargest change of a feature, relative to the largest (1e-16: none): {listed}")
+
+
 def duration(seconds: float) -> str:
     """In words."""
     if seconds < 120:
@@ -251,6 +288,9 @@ def main() -> None:
     folder = parser.parse_args().results
     found = measured(folder, "scaleout.csv")
     print_measured(found)
+    print_speedup(folder / "scaleout.csv")
+    if (folder / "killed_worker.csv").exists():
+        print_killed(folder / "killed_worker.csv")
     model = fitted(found)
     print("\n| constant | value |\n|---|---|")
     for stage, value in {**model.linear, "neighbors": model.neighbors}.items():

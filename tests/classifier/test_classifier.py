@@ -436,3 +436,12 @@ def test_intercepts_of_pooled_scores_are_corrected_as_far_as_they_are_uncertain(
     none, default, whole = share(1e-9), share(0.1), share(10.0)
     np.testing.assert_allclose(whole, 0.5, atol=0.02)
     assert abs(whole[0] - 0.5) <= abs(default[0] - 0.5) < abs(none[0] - 0.5)
+
+
+def test_chosen_label_counts_of_small_classes_are_not_taken_for_chance():
+    X, y = load_digits(return_X_y=True)
+    rows = np.concatenate([np.flatnonzero(y == digit)[:size] for digit, size in enumerate([170] * 5 + [9, 5, 4, 3, 2])])
+    X, y = X[rows], y[rows]
+    rank = np.array([np.count_nonzero(y[:row] == y[row]) for row in range(y.size)])
+    few = np.where(rank < 10, y, -1)  # small classes are labelled whole
+    assert np.all(LDSUClassifier().fit(X, few).score_scale_ == 1)

@@ -65,7 +65,16 @@ def test_the_estimate_maximizes_its_posterior():
 
 
 @pytest.mark.parametrize(
-    ("counts", "expected"), [([5, 5, 5], True), ([5, 5, 2], True), ([5, 2, 1], False), ([9, 1], False), ([3, 3], True)]
+    ("counts", "expected"),
+    [
+        ([5, 5, 5], True),
+        ([5, 5, 2], True),
+        ([5, 2, 1], False),
+        ([9, 1], False),
+        ([3, 3], True),
+        ([5, 5, 2, 1], False),
+        ([9, 9, 9, 7, 4, 2], True),
+    ],
 )
 def test_equal_counts_are_taken_as_chosen(counts, expected):
     assert designed(np.array(counts)) == expected

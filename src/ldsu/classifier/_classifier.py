@@ -343,9 +343,11 @@ def _center_and_scale(mean_of: MeanOf, power: float) -> tuple[np.ndarray, np.nda
 
 
 def _similar(counts: np.ndarray) -> bool:
-    """Whether label counts (c,) may be those of equally large classes."""
+    """Whether label counts (c,) may be those of equally large classes, drawn at random or chosen."""
+    if counts.max() <= UNEQUAL * counts.min():
+        return True
     excess = float(((counts - counts.mean()) ** 2).sum() / counts.mean())
-    return bool(counts.max() <= UNEQUAL * counts.min() or chdtrc(counts.size - 1, excess) > CHANCE)
+    return not designed(counts) and bool(chdtrc(counts.size - 1, excess) > CHANCE)
 
 
 def _deviations(scores: np.ndarray, center: np.ndarray) -> np.ndarray:
@@ -472,7 +474,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     4. Pooling: log-odds of the features are added to those of three classifiers of the labelled rows alone, a random
        forest, a Laplacian kernel and a linear one. Weights maximize the leave-one-out likelihood of the labels under a
        prior that trusts the features where nearest neighbors are near, as of images, and the others elsewhere, as in
-       tables. Classifiers without weight are dropped: see `supervised`.
+       tables. If none of the three has weight, nothing is pooled: see `supervised`.
     5. Class shares are estimated from the predictions for unlabelled rows and the leave-one-out predictions for
        labelled ones, and scores are shifted accordingly: see `class_shares`.
 
@@ -485,9 +487,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         steps 3 to 5. None is the classifier described above.
     standardize_scores : bool or "auto", default="auto"
         Whether to standardize scores before predicting. "auto" does so if the median class has fewer than twenty
-        labels, label counts differ by no more than a factor of three or than by chance, and there are at least five
-        unlabelled rows per class; but not if it changes more than a fifth of the predictions and makes left-out labels
-        less likely, which indicates unequal class sizes.
+        labels, label counts differ by no more than a factor of three or (unless most are equal) than by chance, and
+        there are at least five unlabelled rows per class; but not if it changes more than a fifth of the predictions
+        and makes left-out labels less likely, which indicates unequal class sizes.
     class_shares : {"auto", "equal", "labels"}, array-like of shape (c,) or dict, default="auto"
         Shares of the classes among the unlabelled rows. "auto" estimates them if the median class has at least three
         labels and most classes have equally many: unequal counts are taken as drawn like the rows. Otherwise scores are

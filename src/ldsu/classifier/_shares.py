@@ -21,6 +21,8 @@ MODEL_VARIANCE = 0.2
 MIN_VARIANCE = 1e-6
 # With fewer labels in the median class they do not tell whether classes are equally large.
 MIN_LABELS_FOR_SHARES = 3
+# Of so many classes half with equally many labels are no coincidence.
+MANY_CLASSES = 6
 # Largest ratio of estimated shares, as a logarithm.
 MAX_LOG_RATIO = 8.0
 
@@ -49,9 +51,11 @@ def resolve_shares(shares: Any, codes: np.ndarray, classes: np.ndarray) -> np.nd
 def designed(counts: np.ndarray) -> bool:
     """Whether label counts (c,) look chosen rather than drawn: most classes have equally many, and none has more.
 
-    Classes with fewer rows than that may have fewer labels. Counts that were chosen say nothing about shares.
+    Of many classes half suffice, which happens by chance with few classes only. Classes with fewer rows than that may
+    have fewer labels. Counts that were chosen say nothing about shares.
     """
-    return bool(np.mean(counts == counts.max()) > 0.5)
+    share = np.mean(counts == counts.max())
+    return bool(share > 0.5 or (share == 0.5 and counts.size >= MANY_CLASSES))
 
 
 def estimate_shares(left_out: np.ndarray, codes: np.ndarray, mean: np.ndarray) -> np.ndarray:

@@ -169,7 +169,7 @@ def _open_clip(kind: EncoderKind, model: str) -> Encoder:
 
 
 def _onnx(model: str) -> Encoder:
-    """An ONNX file: of images if its input has four dimensions, else of texts, with ``tokenizer.json`` in its folder."""
+    """An ONNX file: of images if its input has four dimensions, else of texts, with ``tokenizer.json`` next to it."""
     path = Path(model)
     if not path.is_file():
         raise EncoderError(f"There is no ONNX file {model}. Correct the path.")
