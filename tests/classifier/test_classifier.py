@@ -136,14 +136,18 @@ def test_standardization_changes_gradually_from_three_to_five_labels():
     assert deviations == pytest.approx({2: 1, 3: 1, 4: 0.75, 5: 0.5, 15: 0.5}, abs=0.03)
 
 
-def test_raw_scores_must_make_left_out_labels_likelier(monkeypatch):
+@pytest.mark.parametrize(
+    ("explained", "gain", "raw"),
+    [(1.0, 0.3, False), (1.0, 0.4, True), (0.5, 0.6, False), (0.5, 0.8, True), (-0.1, 9.0, False)],
+)
+def test_raw_scores_must_make_left_out_labels_likelier_and_explain_them(monkeypatch, explained, gain, raw):
     X, y = load_digits(return_X_y=True)
     X, few = X[:400], few_labels(y[:400], 3)
     monkeypatch.setattr(_classifier, "MAX_CHANGED", -1.0)  # ask always
-    for gain, raw in ((-0.1, False), (0.1, True)):
-        likelihoods = iter([np.full(30, gain * np.log(10) / 30), np.zeros(30)])
-        monkeypatch.setattr(_classifier, "log_likelihoods", lambda scores, codes, found=likelihoods: next(found))
-        assert np.all(LDSUClassifier().fit(X, few).score_scale_ == 1) == raw
+    likelihood = (explained - 1) * 30 * np.log(10)
+    likelihoods = iter([np.full(30, likelihood / 30), np.full(30, (likelihood - gain) / 30)])
+    monkeypatch.setattr(_classifier, "log_likelihoods", lambda scores, codes: next(likelihoods))
+    assert np.all(LDSUClassifier().fit(X, few).score_scale_ == 1) == raw
 
 
 def test_unequal_classes_are_decided_well_from_ten_labels():

@@ -66,6 +66,8 @@ MANY_LABELS_PER_CLASS = 20
 UNEQUAL, CHANCE = 3, 0.01
 # Raw scores are used if standardization changes more decisions than this and makes left-out labels less likely.
 MAX_CHANGED = 0.2
+# The gain of their log-likelihood, times the part of the entropy of equal classes that they explain, must exceed this.
+RAW_GAIN = 1 / 3
 # Noise of a predicted label, in units of the squared norm of the labelled samples' features; given labels have
 # `noise_`, from 0.001 to 1. Larger sets of unlabelled rows are subsampled to PSEUDO_ROWS.
 PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
@@ -942,8 +944,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _raw_scores_are_likelier(self, codes: np.ndarray) -> bool:
         """Whether raw scores make left-out labels likelier than standardized ones.
 
-        Standardization makes classes equally large. Where they are not, it misclassifies labels that are left out. They
-        must also be likelier than by chance: where left-out labels are misclassified anyway, the smaller scores win.
+        Standardization makes classes equally large. Where they are not, it misclassifies labels that are left out. The
+        gain counts in proportion to what raw scores explain: raw scores of weak classifiers give all rows to one class.
         """
         if self.standardize_scores != "auto" or self.class_shares_ is not None:
             return False
@@ -954,7 +956,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         raw = _wide(_narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
         present, numbers = np.unique(codes[rows], return_inverse=True)
         likelihood, standardized = (log_likelihoods(s[:, present], numbers).sum() for s in (raw, log_odds))
-        return bool(likelihood > max(standardized, -numbers.size * np.log(present.size)))
+        explained = 1 + likelihood / (numbers.size * np.log(present.size))
+        return bool(explained > 0 and (likelihood - standardized) * explained > RAW_GAIN)
 
     def _scale_probabilities(self, mean_of: MeanOf, codes: np.ndarray, kept: float) -> None:
         """Find the factor of the scores with which the mean predicted probability equals the expected accuracy.
