@@ -21,7 +21,7 @@ studio: $(READY) ## label digits in a page
 	$(BIN)/python -c 'from pathlib import Path; from PIL import Image; from sklearn.datasets import load_digits; \
 		folder = Path("demo/digits"); folder.mkdir(parents=True, exist_ok=True); \
 		[Image.fromarray((255 - 15 * pixels).astype("uint8")).save(folder / f"{i:04}.png") for i, pixels in enumerate(load_digits().images)]'
-	$(BIN)/ldsu label demo/digits --journal demo/digits.labels.jsonl
+	$(BIN)/ldsu label demo/digits --encoder none --journal demo/digits.labels.jsonl
 
 test: $(READY) ## the tests, doctests included
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto

@@ -121,7 +121,7 @@ class ActiveLearner(BaseEstimator):
     ----------
     estimator : LDSUClassifier, default=None
         Model, with features of `LDSU` and ``classifier=None``. None is ``LDSUClassifier(standardize_scores=True)``:
-        labels that were asked for do not show how large classes are. Where classes are very unequal, pass
+        labels of suggested rows do not show how large classes are. Where classes are very unequal, pass
         ``LDSUClassifier()``.
     strategy : str, default="auto"
         A key of `STRATEGIES`.
