@@ -109,7 +109,7 @@ def table(rows: list[list[Any]], label: str) -> dict[str, Any]:
         path = Path(folder) / "table.csv"
         with path.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
-        task = prepare(read_table(path), label)
+        task = prepare(read_table(path), label, encoder="none")
         model, _ = fit_task(task)
         save_model(model, Path(folder) / "model.ldsu")
         predicted = load_model(Path(folder) / "model.ldsu").predict(path)

@@ -37,8 +37,9 @@ KIND_OPTIONS = {
     "text": "Read a column as text, word by word.",
     "ignore": "Ignore a column.",
 }
-# Warn if the expected accuracy covers less than this share of the way from chance to 1.
-NEAR_CHANCE = 0.2
+# Warn if an estimated accuracy covers less than this share of the way from chance to 1, or if so many labels have the
+# leave-one-out accuracy by chance with more than 5 %: it exceeds chance by less than so many standard deviations.
+NEAR_CHANCE, DEVIATIONS = 0.2, 1.64
 
 
 def table_options(function: Command) -> Command:
@@ -251,7 +252,8 @@ def fit(
     chance = 1 / len(task.counts)
     accuracy = f"; leave-one-out accuracy on your labels: {left_out:.2f}" if left_out is not None else ""
     estimates = [summary["expected_accuracy"]] + ([] if left_out is None else [left_out])
-    if min(estimates) < chance + NEAR_CHANCE * (1 - chance):
+    by_chance = DEVIATIONS * (chance * (1 - chance) / sum(task.counts.values())) ** 0.5
+    if min(estimates) < chance + NEAR_CHANCE * (1 - chance) or (left_out is not None and left_out < chance + by_chance):
         reporter.warn(
             f"The accuracy is estimated at {min(estimates):.2f} among {len(task.counts)} classes, hardly better than "
             "chance. Check how the columns were read and scaled above, or label more rows."
