@@ -37,3 +37,16 @@ def make_photos(folder):
         pixels = rng.integers(0, 60, (8, 8)) + 150 * (np.arange(8) // 4 == i % 2)
         Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i:02d}.png")
     return folder
+
+
+def answer_suggestion(page, names):
+    """Label the suggested row by keyboard: the number of its class, or its name if it is new. Returns the row."""
+    row = page.evaluate("studio.current")
+    known = page.evaluate("studio.state.classes.map(({ name }) => name)")
+    if names[row] in known:
+        page.press(str(known.index(names[row]) + 1))
+    else:
+        page.press("Enter")
+        page.type(names[row])
+        page.press("Enter")
+    return row

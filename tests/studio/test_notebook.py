@@ -13,7 +13,7 @@ import ldsu
 from chromium import Chromium, needs_browser
 from ldsu.studio import Samples, Session, notebook
 from ldsu.tables import TableError
-from studio_data import HOSTILE, make_photos, make_points, make_table
+from studio_data import HOSTILE, answer_suggestion, make_photos, make_points, make_table
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 X, NAMES = make_points()
@@ -257,14 +257,7 @@ def test_a_person_labels_in_a_cell_whose_style_and_keys_stay_apart(tmp_path, dar
             assert page.evaluate("[window.keys.splice(0), studio.state.labelled]") == [["1"], 0]  # it has no focus
             page.evaluate("page.querySelector('.studio').focus()")
             for done in range(6):
-                row = page.evaluate("studio.current")
-                known = page.evaluate("studio.state.classes.map(({ name }) => name)")
-                if NAMES[row] in known:
-                    page.press(str(known.index(NAMES[row]) + 1))
-                else:
-                    page.press("Enter")
-                    page.type(NAMES[row])
-                    page.press("Enter")
+                row = answer_suggestion(page, NAMES)
                 cell.wait_for(f"studio.state.labelled === {done + 1} && studio.current !== {row}")
             cell.wait_for("!studio.state.fitting && studio.state.curve.length")
             page.press("u")

@@ -15,7 +15,7 @@ import pytest
 
 from chromium import Chromium, needs_browser
 from ldsu.studio.journal import read_journal
-from studio_data import HOSTILE, make_points, make_table
+from studio_data import HOSTILE, answer_suggestion, make_points, make_table
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 NAMES = make_points()[1].tolist()
@@ -115,14 +115,7 @@ def test_a_person_labels_by_keyboard_and_lasso_undoes_reloads_survives_a_crash_a
 
     # Label what is suggested, by keyboard alone: a number, or a name that is typed.
     for done in range(9):
-        row = page.evaluate("studio.current")
-        known = page.evaluate("studio.state.classes.map(({ name }) => name)")
-        if NAMES[row] in known:
-            page.press(str(known.index(NAMES[row]) + 1))
-        else:
-            page.press("Enter")
-            page.type(NAMES[row])
-            page.press("Enter")
+        row = answer_suggestion(page, NAMES)
         page.wait_for(f"studio.state.labelled === {done + 1} && studio.current !== {row}")
     page.wait_for("studio.state.classes.length === 3 && studio.state.curve.length && !studio.state.fitting")
     first = page.evaluate("document.querySelector('#accuracy .figure').textContent")
@@ -441,6 +434,7 @@ def test_a_map_whose_graphics_were_lost_is_drawn_again(studio, browser):
     browser.wait_for("studio.map.gl.isContextLost()")
     browser.evaluate("lost.restoreContext()")
     browser.wait_for(f"!studio.map.gl.isContextLost() && {DRAWN}")
+    assert browser.evaluate(DRAWN)
 
 
 def test_a_second_studio_on_one_journal_and_a_journal_of_other_data_are_refused(studio, tmp_path):
