@@ -6,7 +6,7 @@ roots, so that their Euclidean distance is the kernel's own, or close to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,3 +188,28 @@ def take_sets(X: Any, members: Any, arrays: Arrays = CPU, last: Any = None) -> A
     sets = np.zeros((b * m, max(1, int(place[:, -1].max(initial=0)))), dtype=rows.dtype)
     sets[row, place[row // m, column] - 1] = rows.data
     return arrays.put(sets.reshape(b, m, -1))
+
+
+def on(X: Any, arrays: Arrays) -> Any:
+    """X on the device; a sparse X unchanged."""
+    return X if scipy.sparse.issparse(X) else arrays.put(X)
+
+
+def rows_of(X: Any, rows: np.ndarray, arrays: Arrays) -> Any:
+    """Some rows of X, which is on the device or sparse."""
+    return X[rows] if scipy.sparse.issparse(X) else X[arrays.put(rows)]
+
+
+def in_double(X: Any, arrays: Arrays) -> Any:
+    """X in double precision, on the device; a sparse X unchanged."""
+    return X.astype(np.float64) if scipy.sparse.issparse(X) else arrays.put(X, "float64")
+
+
+def for_each_set(
+    function: Callable[[slice], None], X: Any, sets: Any, width_bytes: int, other_bytes: int, arrays: Arrays
+) -> None:
+    """`Arrays.each` over sets of rows of X (n x m), at so many bytes per column, and other bytes, per set."""
+    if scipy.sparse.issparse(X):
+        arrays.map(function, set_batches(X, arrays.get(sets), width_bytes, other_bytes, arrays.block_bytes))
+    else:
+        arrays.each(function, sets.shape[0], X.shape[1] * width_bytes + other_bytes)

@@ -67,7 +67,7 @@ def test_features_from_neighbors_ask_for_memory_before_they_take_it(monkeypatch)
     X = np.random.default_rng(0).standard_normal((500, 2))
     model = LDSU(solver="sparse", n_conditioning=400, n_landmarks=5, min_anchors=5).fit(X[:450])
     estimates = []
-    monkeypatch.setattr("ldsu.solvers._sparse.require_memory", lambda needed, *_: estimates.append(needed))
+    monkeypatch.setattr("ldsu.solvers._local_expansion.require_memory", lambda needed, *_: estimates.append(needed))
     with peak_memory() as peak:
         model.transform(X[450:])
     assert peak() < 1.1 * estimates[0] < 2 * 50 * 32 * 402**2  # four systems for each row

@@ -40,7 +40,9 @@ from ldsu.dask.cluster import Cluster  # noqa: E402
 from ldsu.dask.pieces import Labels, Piece  # noqa: E402
 from ldsu.dask.shard_search import Found, merge  # noqa: E402
 from ldsu.dask.shards import Shard, _cut, fingerprint  # noqa: E402
-from ldsu.solvers._sparse import SparseStages, landmark_transform, random_ranks  # noqa: E402
+from ldsu.solvers._landmarks import landmark_transform  # noqa: E402
+from ldsu.solvers._residual_factor import random_ranks  # noqa: E402
+from ldsu.solvers._sparse import SparseStages  # noqa: E402
 
 # Small enough for a second. With another number of workers sums are taken in another order, and a solve may take a step
 # more or less, which changes features by a tenth of `tol`, or a little more: solved to 1e-8, they are compared to 1e-7.

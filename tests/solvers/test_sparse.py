@@ -21,13 +21,8 @@ from ldsu.methods.ldsu import SPARSE_ROWS
 from ldsu.neighbors import input_neighbors, kernel_neighbors, neighbor_index
 from ldsu.sample_kernels import SAMPLE_KERNELS, SampleKernel
 from ldsu.solvers import Landmarks, conjugate_gradients
-from ldsu.solvers._sparse import (
-    MAX_LABELLED,
-    choose_landmarks,
-    conditioning_sets,
-    landmark_transform,
-    residual_factor,
-)
+from ldsu.solvers._landmarks import MAX_LABELLED, choose_landmarks, landmark_transform
+from ldsu.solvers._residual_factor import conditioning_sets, residual_factor
 
 EXACT = {"solver": "exact", "gamma": 0.3}
 
@@ -187,7 +182,7 @@ def test_the_limit_holds_for_other_settings(parameter):
 
 
 def test_more_labels_than_landmarks_still_give_the_exact_inner_products_at_the_anchors(monkeypatch):
-    monkeypatch.setattr("ldsu.solvers._sparse.MAX_LABELLED", 9)
+    monkeypatch.setattr("ldsu.solvers._landmarks.MAX_LABELLED", 9)
     X, y, _ = samples()
     few = few_labels(y, 8)
     sparse = limit(80, n_landmarks=5, min_anchors=1).fit(X, few)

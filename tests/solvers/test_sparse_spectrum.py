@@ -10,7 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from conftest import few_labels
 from ldsu import LDSU
-from ldsu.solvers._sparse import choose_landmarks, random_ranks
+from ldsu.solvers._landmarks import choose_landmarks
+from ldsu.solvers._residual_factor import random_ranks
 from ldsu.solvers._sparse_spectrum import BLOCK, MAX_PAIRS, graph_components
 
 NOISE = 0.3

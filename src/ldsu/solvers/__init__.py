@@ -16,19 +16,18 @@ from ldsu.solvers._exact import (
     solve_exact,
     truncated_directions,
 )
+from ldsu.solvers._frame import Frame
 from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, conjugate_gradients
+from ldsu.solvers._landmarks import Landmarks, resolve_n_directions
+from ldsu.solvers._local_expansion import LocalExpansion
 from ldsu.solvers._problem import Problem, graph_key, rounded_product
-from ldsu.solvers._sparse import (
+from ldsu.solvers._sparse import solve_sparse
+from ldsu.solvers._sparse_plan import (
     MAX_CONDITIONING,
-    Frame,
-    Landmarks,
-    LocalExpansion,
     arrays_in_files,
     disk_with_files,
     memory_with_files,
     model_memory,
-    resolve_n_directions,
-    solve_sparse,
     sparse_memory,
     unsupported_reason,
 )

@@ -10,16 +10,9 @@ from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import Arrays
 from ldsu._utils.memory import BLOCK_BYTES
-from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel, row_width
-from ldsu.solvers._sparse import (
-    SortedSamples,
-    SplitKernel,
-    conditioning_sets,
-    on,
-    random_ranks,
-    residual_factor,
-    rows_of,
-)
+from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel, on, row_width, rows_of
+from ldsu.solvers._residual_factor import conditioning_sets, random_ranks, residual_factor
+from ldsu.solvers._sparse import SortedSamples, SplitKernel
 
 # Results of a stage by key, with the seconds that they took.
 Results = Mapping[Any, tuple[Any, float]]
