@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ldsu import __version__
+import ldsu
 from ldsu.studio.requests import ACTIONS, MEDIA, act, read
 from ldsu.studio.session import Session
 
@@ -104,7 +104,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: StudioServer
     protocol_version = "HTTP/1.1"
-    server_version, sys_version = f"ldsu/{__version__}", ""
+    server_version, sys_version = f"ldsu/{ldsu.__version__}", ""
     timeout = TIMEOUT
 
     def do_GET(self) -> None:
