@@ -1,4 +1,4 @@
-"""Classification with few labels: feature scaling, score standardization and self-training."""
+"""Classification with few labels: self-training on features, and a vote with classifiers of the labelled rows."""
 
 from __future__ import annotations
 
@@ -6,35 +6,41 @@ import warnings
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
-import scipy.linalg
 import scipy.optimize
 import scipy.sparse
 import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import chdtrc, log_softmax, softmax
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    MetaEstimatorMixin,
-    OneToOneFeatureMixin,
-    TransformerMixin,
-    _fit_context,
-    clone,
-)
-from sklearn.utils import _safe_indexing, check_array, get_tags
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.utils import check_array, get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from ldsu._utils.arrays import ignoring_warnings, row_blocks
+from ldsu._utils.arrays import row_blocks
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.temporary import is_mapped
-from ldsu.classifier._shares import MIN_LABELS_FOR_SHARES, SHARES_TOLERANCE, designed, estimate_shares, resolve_shares
+from ldsu.classifier._labelled_only import BLOCK_ENTRIES, BlockScaler, LabelledOnly, LabelledScoreMixin
+from ldsu.classifier._scores import (
+    MeanOf,
+    class_probabilities,
+    class_softmax,
+    decide,
+    log_odds_of,
+    matching_center,
+    max_probabilities,
+    mean_and_scale,
+    mean_over,
+    narrow,
+    standardized_odds,
+    wide,
+)
+from ldsu.classifier._shares import MIN_LABELS_FOR_SHARES, designed, estimate_shares, resolve_shares, similar_counts
 from ldsu.classifier._supervised import (
     GAMMA_ROWS,
     MIN_WEIGHT,
@@ -51,7 +57,7 @@ from ldsu.classifier._supervised import (
     smoothed_log,
     weight_prior,
 )
-from ldsu.kernels import FLOATS, check_mask, is_float_matrix, mapped_floats, validate_data, validate_new
+from ldsu.kernels import FLOATS, is_float_matrix, mapped_floats, validate_data
 from ldsu.labels import class_counts, encode_labels
 from ldsu.methods import LDSU, embedding_likeness, local_structure, log_likelihoods, sample_rows
 from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
@@ -61,9 +67,6 @@ from ldsu.solvers import Problem
 MIN_UNLABELLED_PER_CLASS = 5
 # With this many labels per class raw scores are nearly as accurate, and do not assume classes of similar size.
 MANY_LABELS_PER_CLASS = 20
-# Label counts with a larger ratio than this indicate unequal class sizes, unless equal classes would lead to counts as
-# unequal as that with more than this probability.
-UNEQUAL, CHANCE = 3, 0.01
 # Raw scores are used if standardization changes more decisions than this and makes left-out labels less likely.
 MAX_CHANGED = 0.2
 # The gain of their log-likelihood, times the part of the entropy of equal classes that they explain, must exceed this.
@@ -74,8 +77,6 @@ PSEUDO_NOISE, PSEUDO_ROWS = 10.0, 5000
 # A row is isolated if the norm of its features is below this fraction of the median over training rows.
 ISOLATED = 1e-3
 MAX_CERTAINTY = 0.999
-# Entries of features that are copied in double precision at a time.
-BLOCK_ENTRIES = 2**24
 # Weight of the fraction of labels kept by refinement, which keeps nearly every label, right or wrong, beside the
 # leave-one-out accuracy, and alone.
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
@@ -83,8 +84,6 @@ KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
 FULL_LABELS, ROOT_LABELS = 3, 5
 # Factor that converts raw scores to log-odds against all other classes; see `_standardized_odds` for the others.
 RAW_ODDS = 4.0
-# Rounds to reach given class shares, and the largest step of a round.
-SHARES_ROUNDS, MAX_STEP = 100, 3.0
 # Estimated shares count in full if predictions of left-out labels explain this part of the entropy of equal classes.
 FULL_EXPLAINED = 0.5
 # Pooled log-odds are shifted by at most this, in the root mean square over classes, to give classes their shares. The
@@ -95,195 +94,9 @@ MAX_SHIFT, SHIFT_ROWS = 0.1, 20_000
 SHARES_ALTERNATIONS = 3
 
 
-class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Scale all features by a single factor so that the mean squared norm of the training rows is 1.
-
-    Spectral features have arbitrary, often tiny norms, so a linear classifier's C or alpha is not comparable without
-    rescaling. Scaling column by column would change the relative weights of features; a single factor does not.
-
-    Attributes
-    ----------
-    scale_ : float
-        The divisor; 1 if all training features are 0.
-
-    Examples
-    --------
-    >>> from ldsu import BlockScaler
-    >>> BlockScaler().fit_transform([[3.0, 0.0], [0.0, 4.0]]).round(3)
-    array([[0.849, 0.   ],
-           [0.   , 1.131]])
-    """
-
-    @atomic
-    def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Self:
-        """Compute the root mean squared norm of the rows of X (n, r)."""
-        Z = validate_data(self, X, accept_sparse="csr", dtype=FLOATS)
-        entries = Z.data[:, None] if scipy.sparse.issparse(Z) else Z
-        blocks = row_blocks(entries.shape[0], BLOCK_ENTRIES // max(1, entries.shape[1]))
-        lengths = [scipy.linalg.norm(entries[block].ravel().astype(np.float64)) for block in blocks]
-        self.scale_ = float(scipy.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
-        return self
-
-    def transform(self, X: MatrixLike) -> Any:
-        """Divide X (q, r) by `scale_`."""
-        check_is_fitted(self)
-        Z = validate_new(self, X)
-        return Z / Z.dtype.type(self.scale_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-
-class LabelledScoreMixin:
-    """Mixin with a `score` that ignores unlabelled rows."""
-
-    def score(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy over the labelled rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (q, d)
-        y : array-like of shape (q,)
-        sample_weight : array-like of shape (q,), optional
-
-        Returns
-        -------
-        score : float
-        """
-        from sklearn.metrics import accuracy_score  # slow to import, and only for scores
-
-        codes, classes = encode_labels(y, _num_samples(X))
-        rows = np.flatnonzero(codes >= 0)
-        if rows.size == 0:
-            raise ValueError("y has no labelled entries, so a score cannot be computed.")
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)[rows]
-        predicted = self.predict(_safe_indexing(X, rows))  # type: ignore[attr-defined]
-        return float(accuracy_score(classes[codes[rows]], predicted, sample_weight=weight))
-
-
 def _plain(features: Any) -> Any:
     """Convert the output of `transform` to an array or sparse matrix, regardless of `set_output`."""
     return features if scipy.sparse.issparse(features) else np.asarray(features)
-
-
-def _estimator_has(method: str) -> Callable[[Any], bool]:
-    def check(self: Any) -> bool:
-        getattr(getattr(self, "estimator_", self.estimator), method)
-        return True
-
-    return check
-
-
-class LabelledOnly(LabelledScoreMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """Fit any classifier on the labelled rows only.
-
-    scikit-learn's classifiers treat -1 as another class. As the last step of a pipeline, this meta-estimator lets
-    the steps before it use every row and the classifier only the labelled rows.
-
-    Parameters
-    ----------
-    estimator : classifier
-        Classifier to clone and fit.
-
-    Attributes
-    ----------
-    estimator_ : classifier
-        Classifier fitted on the labelled rows.
-    classes_ : ndarray of shape (c,)
-        Class labels.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.svm import LinearSVC
-    >>> from ldsu import LDSU, BlockScaler, LabelledOnly
-    >>> X, y = load_digits(return_X_y=True)
-    >>> few = y.copy()
-    >>> few[100:] = -1
-    >>> model = make_pipeline(LDSU(), BlockScaler(), LabelledOnly(LinearSVC())).fit(X, few)
-    >>> sorted(set(model.predict(X).tolist())) == list(range(10))
-    True
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"estimator": [HasMethods(["fit", "predict"])]}
-
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
-
-    @atomic
-    @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit a clone of `estimator` to the labelled rows.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-        y : array-like of shape (n,)
-            Labels; -1, None, NaN or pandas.NA for unlabelled rows.
-        sample_weight : array-like of shape (n,), optional
-            Sample weights; those of labelled rows are passed to the estimator.
-
-        Returns
-        -------
-        self : object
-        """
-        if y is None:
-            raise ValueError("LabelledOnly requires y to be passed, but the target y is None.")
-        check_mask(X)
-        codes, classes = encode_labels(y, _num_samples(X))
-        rows = np.flatnonzero(codes >= 0)
-        if rows.size == 0:
-            raise ValueError("LabelledOnly found no label in y: every entry is -1, None or NaN.")
-        arguments = {} if sample_weight is None else {"sample_weight": _check_sample_weight(sample_weight, X)[rows]}
-        # A kernel or distance matrix has a column for each training row, and so does the input of predict.
-        self._columns = rows if get_tags(self.estimator).input_tags.pairwise else None
-        labelled_X = self._select(X if rows.size == codes.size else _safe_indexing(X, rows))
-        # One label per class is not "a regression problem".
-        with ignoring_warnings("The number of unique classes is greater than 50%"):
-            self.estimator_ = clone(self.estimator).fit(labelled_X, classes[codes[rows]], **arguments)
-        self.classes_ = self.estimator_.classes_
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
-        return self
-
-    def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """Predict labels for X (q, d) with the fitted estimator."""
-        check_is_fitted(self)
-        return self.estimator_.predict(self._select(X))
-
-    @available_if(_estimator_has("decision_function"))
-    def decision_function(self, X: MatrixLike) -> NDArray[np.floating]:
-        """Compute scores for X (q, d) with the fitted estimator."""
-        check_is_fitted(self)
-        return self.estimator_.decision_function(self._select(X))
-
-    @available_if(_estimator_has("predict_proba"))
-    def predict_proba(self, X: MatrixLike) -> NDArray[np.floating]:
-        """Predict class probabilities for X (q, d) with the fitted estimator."""
-        check_is_fitted(self)
-        return self.estimator_.predict_proba(self._select(X))
-
-    @available_if(_estimator_has("predict_log_proba"))
-    def predict_log_proba(self, X: MatrixLike) -> NDArray[np.floating]:
-        """Predict logarithms of class probabilities for X (q, d) with the fitted estimator."""
-        check_is_fitted(self)
-        return self.estimator_.predict_log_proba(self._select(X))
-
-    def _select(self, X: Any) -> Any:
-        return X if self._columns is None else _safe_indexing(X, self._columns, axis=1)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.input_tags = inner.input_tags
-        tags.classifier_tags = inner.classifier_tags
-        tags.target_tags.required = True
-        return tags
 
 
 def _default_classifier(self: Any) -> bool:
@@ -295,9 +108,6 @@ def _default_classifier(self: Any) -> bool:
 def row_lengths(Z: Any) -> np.ndarray:
     """Euclidean lengths of the rows of Z (n, r)."""
     return scipy.sparse.linalg.norm(Z, axis=1) if scipy.sparse.issparse(Z) else np.sqrt(np.einsum("ij,ij->i", Z, Z))
-
-
-MeanOf = Callable[[Callable[[np.ndarray], np.ndarray]], np.ndarray]  # the mean over rows of a function of their scores
 
 
 class TrainingRows:
@@ -330,96 +140,7 @@ class TrainingRows:
 
     def mean_over(self, rows: np.ndarray) -> MeanOf:
         """Means over some rows, ascending."""
-        return _mean_over(self.scores[rows])
-
-
-def _mean_over(scores: np.ndarray) -> MeanOf:
-    return lambda function: function(scores).mean(axis=0)
-
-
-def _center_and_scale(mean_of: MeanOf, power: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of each column, and a power of its mean absolute deviation."""
-    center = mean_of(np.asarray)
-    scale = mean_of(partial(_deviations, center=center)) ** power
-    return center, np.where(scale > 0, scale, 1.0)
-
-
-def _similar(counts: np.ndarray) -> bool:
-    """Whether label counts (c,) may be those of equally large classes, drawn at random or chosen."""
-    if counts.max() <= UNEQUAL * counts.min():
-        return True
-    excess = float(((counts - counts.mean()) ** 2).sum() / counts.mean())
-    return not designed(counts) and bool(chdtrc(counts.size - 1, excess) > CHANCE)
-
-
-def _deviations(scores: np.ndarray, center: np.ndarray) -> np.ndarray:
-    return np.abs(scores - center)
-
-
-def _standardized_odds(power: float) -> float:
-    """Factor that converts scores, divided by a power of their deviation, to log-odds against all other classes."""
-    return 0.5 * 16.0 ** (1 - power)
-
-
-def _decide(scores: np.ndarray, center: Any = 0.0, scale: Any = 1.0) -> np.ndarray:
-    """Codes of the classes with the largest standardized scores."""
-    scores = (scores - center) / scale
-    return (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
-
-
-def _log_odds(scores: np.ndarray) -> np.ndarray:
-    """Log-odds of each class against all others, from the softmax of the scores (q, c)."""
-    rows, top = np.arange(scores.shape[0]), scores.argmax(axis=1)
-    log_p = log_softmax(scores, axis=1)
-    with np.errstate(divide="ignore"):  # the largest is computed below, without cancellation
-        odds: np.ndarray = log_p - np.log1p(-np.exp(log_p))
-    others = scores.copy()
-    others[rows, top] = -np.inf
-    second = others.max(axis=1)
-    # scipy.special.logsumexp is slower than all else here for a single row.
-    odds[rows, top] = scores[rows, top] - second - np.log(np.exp(others - second[:, None]).sum(axis=1))
-    return odds
-
-
-def _narrow(scores: np.ndarray) -> np.ndarray:
-    """Scores (..., c) as a classifier has them: for two classes half of their difference, (..., 1)."""
-    return (scores[..., 1:] - scores[..., :1]) / 2 if scores.shape[-1] == 2 else scores
-
-
-def _wide(scores: np.ndarray) -> np.ndarray:
-    """Scores (q, c) from scores (q, c), or (q, 1) for two classes."""
-    return np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
-
-
-def _softmax(scores: np.ndarray, sharpness: float) -> np.ndarray:
-    """Probabilities (q, c) from scores (q, c), or (q, 1) for two classes."""
-    scores = _wide(scores)
-    below = scores - scores.max(axis=1, keepdims=True)  # clipping then only affects negligible terms
-    probabilities: np.ndarray = softmax(np.maximum(sharpness * below, -1e9), axis=1)
-    return probabilities
-
-
-def _matching_center(
-    mean_of: MeanOf, center: np.ndarray, scale: np.ndarray, sharpness: float, shares: np.ndarray
-) -> np.ndarray:
-    """The center of the scores with which the mean probability of each class is its share."""
-    for _ in range(SHARES_ROUNDS):
-        found = mean_of(partial(_class_probabilities, center=center, scale=scale, sharpness=sharpness))
-        if np.abs(found - shares).max() <= SHARES_TOLERANCE:
-            break
-        step = np.clip(np.log(shares / np.maximum(found, np.finfo(np.float64).tiny)), -MAX_STEP, MAX_STEP) / sharpness
-        center = center - scale * (step if center.size > 1 else (step[1:] - step[:1]) / 2)
-    return center
-
-
-def _class_probabilities(scores: np.ndarray, center: np.ndarray, scale: np.ndarray, sharpness: float) -> np.ndarray:
-    """Probabilities (q, c) from raw scores (q, c) or (q, 1)."""
-    return _softmax((scores - center) / scale, sharpness)
-
-
-def _max_probabilities(scores: np.ndarray, center: np.ndarray, scale: np.ndarray, sharpness: float) -> np.ndarray:
-    """Probability of the predicted class of each row, from raw scores (q, c) or (q, 1)."""
-    return np.asarray(_class_probabilities(scores, center, scale, sharpness).max(axis=1))
+        return mean_over(self.scores[rows])
 
 
 class Confidence(NamedTuple):
@@ -622,7 +343,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         self.score_center_, self.score_scale_ = self._center_and_scale(mean_of, power)
         if self.classifier is None:
             shifted = self._shifted_center(log_shares)
-            predicted = rows.map(partial(_decide, center=shifted, scale=self.score_scale_))
+            predicted = rows.map(partial(decide, center=shifted, scale=self.score_scale_))
             kept = float(np.mean(predicted[pseudo_rows] == first)) if pseudo_rows.size else 1.0
             left_out = self._left_out_scores(codes)
             self.supervised_: Supervised | None = None
@@ -646,8 +367,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             else:
                 self._scale_pooled(mean_of, codes, left_out)
             if self.class_shares_ is None:
-                self.class_shares_ = mean_of(self._by_scores(_class_probabilities, self._sharpness))
-        predicted = rows.map(partial(_decide, center=self.score_center_, scale=self.score_scale_))
+                self.class_shares_ = mean_of(self._by_scores(class_probabilities, self._sharpness))
+        predicted = rows.map(partial(decide, center=self.score_center_, scale=self.score_scale_))
         self._warn_isolated(rows.lengths()[unlabelled], "unlabelled training row(s)")
         self.transduction_ = self.classes_[np.where(codes < 0, predicted, codes)]
         return self
@@ -658,7 +379,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         None if it was not evaluated, and after loading.
         """
         found = getattr(self, "_left_out", None)
-        return found and (found[0], _softmax(found[1], self._sharpness / self._odds))
+        return found and (found[0], class_softmax(found[1], self._sharpness / self._odds))
 
     def training_view(self, X: MatrixLike) -> TrainingView:
         """The training samples X (n, d) as the model sees them.
@@ -686,8 +407,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             return None
         rows, scores = found
         several = class_counts(codes)[codes[rows]] > 1
-        scores = (_narrow(scores[several]) - self.score_center_) / self.score_scale_
-        return (rows[several], self._odds * _wide(scores)) if several.any() else None
+        scores = (narrow(scores[several]) - self.score_center_) / self.score_scale_
+        return (rows[several], self._odds * wide(scores)) if several.any() else None
 
     def _fit_supervised(
         self,
@@ -746,7 +467,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             return left_out
         self.supervised_ = Supervised(scaling, forest, laplacian, linear, weights[1:] / self._odds)
         self.score_scale_ = self.score_scale_ / weights[0]
-        rows.add_to_scores(self.score_scale_ * _narrow(self.supervised_.log_odds(X)))
+        rows.add_to_scores(self.score_scale_ * narrow(self.supervised_.log_odds(X)))
         return pooled
 
     def _log_shares(
@@ -764,7 +485,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         probabilities = softmax(left_out[1], axis=1)
         likelihood = np.log(probabilities[np.arange(left_out[0].size), codes[left_out[0]]]).mean()
         explained = float(np.clip(1 + likelihood / np.log(counts.size), 0, FULL_EXPLAINED))
-        mean = mean_of(self._by_scores(_class_probabilities, self._odds))
+        mean = mean_of(self._by_scores(class_probabilities, self._odds))
         shares = estimate_shares(probabilities, codes[left_out[0]], mean)
         return np.asarray(explained / FULL_EXPLAINED * np.log(counts.size * shares))
 
@@ -774,14 +495,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         With all of the correction the mean probabilities of unlabelled rows would be the estimated shares. It is
         limited to `MAX_SHIFT`: where classifiers hardly separate the classes, this decides between 9 to 1 and 1 to 1.
         """
-        matching = _matching_center(mean_of, self.score_center_, self.score_scale_, self._odds, softmax(log_shares))
-        needed = _wide(self._odds * (self.score_center_ - matching)[None] / self.score_scale_)[0] - log_shares
+        matching = matching_center(mean_of, self.score_center_, self.score_scale_, self._odds, softmax(log_shares))
+        needed = wide(self._odds * (self.score_center_ - matching)[None] / self.score_scale_)[0] - log_shares
         needed -= needed.mean()
         return needed * min(1.0, MAX_SHIFT / max(float(np.sqrt(np.mean(needed**2))), MAX_SHIFT))
 
     def _shifted_center(self, log_shares: np.ndarray) -> np.ndarray:
         """The center of the scores that accounts for class shares."""
-        return np.asarray(self.score_center_ - self.score_scale_ * _narrow(log_shares) / self._odds)
+        return np.asarray(self.score_center_ - self.score_scale_ * narrow(log_shares) / self._odds)
 
     def decision_function(self, X: MatrixLike) -> NDArray[np.floating]:
         """Compute class scores. `predict` returns the class with the largest score.
@@ -808,7 +529,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             return scores[:, 0]
         if self.classifier is not None:
             return scores
-        return _log_odds(self._odds * scores)
+        return log_odds_of(self._odds * scores)
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
         """Predict labels of new samples. Warns about rows that lie far from all training rows.
@@ -828,7 +549,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     def _labels(self, Z: Any, X: Any = None) -> np.ndarray:
         """Labels from scaled features and samples."""
-        return np.asarray(self.classes_[_decide(self._scores(Z, X))])
+        return np.asarray(self.classes_[decide(self._scores(Z, X))])
 
     @available_if(_default_classifier)
     def predict_proba(self, X: MatrixLike) -> NDArray[np.floating]:
@@ -893,7 +614,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         """Scores of scaled features, pooled with those of the samples if there is anything to pool."""
         scores = (self._raw_scores(Z) - self.score_center_) / self.score_scale_
         supervised = getattr(self, "supervised_", None)
-        return scores if supervised is None else scores + _narrow(supervised.log_odds(self._samples(X)))
+        return scores if supervised is None else scores + narrow(supervised.log_odds(self._samples(X)))
 
     def _fit_self_training(self, Z: Any, codes: np.ndarray) -> tuple[float | None, np.ndarray, np.ndarray, np.ndarray]:
         """Fit the ridge classifier to the labelled rows, then repeatedly to all rows with predicted labels.
@@ -923,22 +644,22 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
         def standardized() -> np.ndarray:
             raw = self._raw_scores(Z_unlabelled)
-            self.score_center_, self.score_scale_ = self._center_and_scale(_mean_over(raw), power)
+            self.score_center_, self.score_scale_ = self._center_and_scale(mean_over(raw), power)
             return raw
 
         raw = standardized()
-        changed = np.mean(_decide(raw) != _decide(raw, self.score_center_, self.score_scale_))
+        changed = np.mean(decide(raw) != decide(raw, self.score_center_, self.score_scale_))
         if changed > MAX_CHANGED and self._raw_scores_are_likelier(codes):
             power = None
             standardized()
-        log_shares = self._log_shares(_mean_over(raw), codes, self._left_out_scores(codes))
-        first = last = _decide(raw, self._shifted_center(log_shares), self.score_scale_)
+        log_shares = self._log_shares(mean_over(raw), codes, self._left_out_scores(codes))
+        first = last = decide(raw, self._shifted_center(log_shares), self.score_scale_)
         Z_all = (scipy.sparse.vstack if scipy.sparse.issparse(Z_labelled) else np.vstack)([Z_labelled, Z_unlabelled])
         weights = np.repeat([1.0, noise / PSEUDO_NOISE], [labelled.size, unlabelled.size])
         for _ in range(self.n_refinements):
             targets = np.concatenate([codes[labelled], last])
             self.classifier_ = clone(ridge).fit(Z_all, targets, sample_weight=weights)
-            last = _decide(standardized(), self._shifted_center(log_shares), self.score_scale_)
+            last = decide(standardized(), self._shifted_center(log_shares), self.score_scale_)
         return power, unlabelled, first, log_shares
 
     def _raw_scores_are_likelier(self, codes: np.ndarray) -> bool:
@@ -953,7 +674,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         if found is None or np.median(class_counts(codes)) < MIN_LABELS_FOR_SHARES:
             return False
         rows, log_odds = found
-        raw = _wide(_narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
+        raw = wide(narrow(log_odds / self._odds) * self.score_scale_ + self.score_center_)
         present, numbers = np.unique(codes[rows], return_inverse=True)
         likelihood, standardized = (log_likelihoods(s[:, present], numbers).sum() for s in (raw, log_odds))
         explained = 1 + likelihood / (numbers.size * np.log(present.size))
@@ -973,7 +694,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         target = float(np.clip(self.expected_accuracy_, 1.05 / self.classes_.size, MAX_CERTAINTY))
 
         def surplus(exponent: float) -> float:
-            return float(mean_of(self._by_scores(_max_probabilities, float(np.exp(exponent))))) - target
+            return float(mean_of(self._by_scores(max_probabilities, float(np.exp(exponent))))) - target
 
         for _ in range(1 if self.class_shares_ is None else SHARES_ALTERNATIONS):
             low, high = -20.0, 20.0
@@ -987,7 +708,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         factor = SHARPNESS if left_out is None else sharpness(left_out[1], codes[left_out[0]])
         self._sharpness = factor * self._odds
         self._match_shares(mean_of)
-        self.expected_accuracy_ = float(mean_of(self._by_scores(_max_probabilities, self._sharpness)))
+        self.expected_accuracy_ = float(mean_of(self._by_scores(max_probabilities, self._sharpness)))
 
     def _by_scores(self, function: Callable[..., np.ndarray], sharpness: float) -> Callable[[np.ndarray], np.ndarray]:
         """A function of probabilities as one of raw scores."""
@@ -996,7 +717,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     def _match_shares(self, mean_of: MeanOf) -> None:
         """Shift `score_center_` so that the mean probability of each class is its share, if shares are given."""
         if self.class_shares_ is not None:
-            self.score_center_ = _matching_center(
+            self.score_center_ = matching_center(
                 mean_of, self.score_center_, self.score_scale_, self._sharpness, self.class_shares_
             )
 
@@ -1004,7 +725,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         return self._scores_to_probabilities(self._scores(Z, X), Z)
 
     def _scores_to_probabilities(self, scores: np.ndarray, Z: Any) -> np.ndarray:
-        probabilities = _softmax(scores, self._sharpness)
+        probabilities = class_softmax(scores, self._sharpness)
         isolated = self._isolated(row_lengths(Z))
         # Not exactly equal, so that the largest probability is still that of the predicted label.
         probabilities[isolated] = (1 - 1e-6) / self.classes_.size + 1e-6 * probabilities[isolated]
@@ -1043,7 +764,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         not informative with few labels. The power falls from 1 to 0.5 as labels increase.
         """
         if self.standardize_scores == "auto":
-            similar = self.class_shares_ is not None or _similar(counts)
+            similar = self.class_shares_ is not None or similar_counts(counts)
             few_labels = np.median(counts) < MANY_LABELS_PER_CLASS and similar
             standardize = few_labels and n_unlabelled >= MIN_UNLABELLED_PER_CLASS * counts.size
         else:
@@ -1054,14 +775,14 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
 
     def _standardization(self, raw: np.ndarray, power: float | None) -> tuple[np.ndarray, np.ndarray]:
         """Center and scale from the raw scores of unlabelled rows."""
-        return self._center_and_scale(_mean_over(raw), power)
+        return self._center_and_scale(mean_over(raw), power)
 
     def _center_and_scale(self, mean_of: MeanOf, power: float | None) -> tuple[np.ndarray, np.ndarray]:
-        self._odds = RAW_ODDS if power is None else _standardized_odds(power)
+        self._odds = RAW_ODDS if power is None else standardized_odds(power)
         width = 1 if self.classes_.size == 2 else self.classes_.size
-        center, scale = (np.zeros(width), np.ones(width)) if power is None else _center_and_scale(mean_of, power)
+        center, scale = (np.zeros(width), np.ones(width)) if power is None else mean_and_scale(mean_of, power)
         if self.class_shares_ is not None:
-            center = _matching_center(mean_of, center, scale, self._odds, self.class_shares_)
+            center = matching_center(mean_of, center, scale, self._odds, self.class_shares_)
         return center, scale
 
     def __sklearn_tags__(self) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
-from scipy.special import softmax
+from scipy.special import chdtrc, softmax
 
 from ldsu.labels import class_counts
 
@@ -23,6 +23,9 @@ MIN_VARIANCE = 1e-6
 MIN_LABELS_FOR_SHARES = 3
 # Of so many classes half with equally many labels are no coincidence.
 MANY_CLASSES = 6
+# Label counts with a larger ratio than this indicate unequal class sizes, unless equal classes would lead to counts as
+# unequal as that with more than this probability.
+UNEQUAL, CHANCE = 3, 0.01
 # Largest ratio of estimated shares, as a logarithm.
 MAX_LOG_RATIO = 8.0
 
@@ -56,6 +59,14 @@ def designed(counts: np.ndarray) -> bool:
     """
     share = np.mean(counts == counts.max())
     return bool(share > 0.5 or (share == 0.5 and counts.size >= MANY_CLASSES))
+
+
+def similar_counts(counts: np.ndarray) -> bool:
+    """Whether label counts (c,) may be those of equally large classes, drawn at random or chosen."""
+    if counts.max() <= UNEQUAL * counts.min():
+        return True
+    excess = float(((counts - counts.mean()) ** 2).sum() / counts.mean())
+    return not designed(counts) and bool(chdtrc(counts.size - 1, excess) > CHANCE)
 
 
 def estimate_shares(left_out: np.ndarray, codes: np.ndarray, mean: np.ndarray) -> np.ndarray:
