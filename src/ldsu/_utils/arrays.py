@@ -138,6 +138,10 @@ class Arrays:
         """Array of zeros."""
         return np.zeros(shape, dtype=dtype)
 
+    def identity(self, n: int) -> Any:
+        """Identity matrix (n, n), in double precision."""
+        return np.eye(n)
+
     def stored(self, shape: tuple[int, ...], dtype: str, order: str = "C") -> Any:
         """Array of zeros with a row per sample; `FileArrays` has it in a file, by rows ("C") or by columns ("F")."""
         return self.zeros(shape, dtype)
@@ -283,6 +287,10 @@ class TorchArrays(Arrays):
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Array of zeros."""
         return self.xp.zeros(shape, dtype=getattr(self.xp, dtype), device=self.device)
+
+    def identity(self, n: int) -> Any:
+        """Identity matrix (n, n), in double precision."""
+        return self.xp.eye(n, dtype=self.xp.float64, device=self.device)
 
     def integers(self, n: int) -> Any:
         """0 ... n - 1."""

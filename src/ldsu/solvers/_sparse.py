@@ -55,7 +55,7 @@ from ldsu.solvers._solved_columns import SolvedColumns
 from ldsu.solvers._sparse_plan import unsupported_reason, working_precision
 from ldsu.solvers._sparse_spectrum import shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
-from ldsu.spectrum import fix_signs, resolve_n_components, symmetric_eigh
+from ldsu.spectrum import fix_signs, resolve_n_components
 
 # Noise of landmarks per sample, in units of k(x, x), so that part of their variance stays local. Without it labels
 # propagate too little through the graph (USPS, MNIST), with much more too little beyond it (Yale B): docs/decisions.md.
@@ -150,12 +150,12 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
     with stages("features"):
         if truncate:
             root = frame.scale**0.5
-            C, local, eigenvalues = root * arrays.get(W), root * (pairs.V - P @ W), frame.scale * pairs.mu
+            C, local, eigenvalues = root * W, root * (pairs.V - P @ W), frame.scale * pairs.mu
         else:
             MPH = problem.total("products", products, (MP, H), arrays)
             Z_A, P_A, H_A = (problem.rows_at(samples, anchors, block) for block in (Z, P, H))
             L_w = np.zeros((m, m)) if system_codes is codes else class_laplacian(codes[chosen[:m]]).toarray()
-            T, C, eigenvalues = anchored_features(Z_A, P_A, H_A, MPH, L_w, added, noise, settings, dtype)
+            T, C, eigenvalues = anchored_features(Z_A, P_A, H_A, MPH, L_w, added, noise, settings, dtype, arrays)
             T, C, eigenvalues = frame.scale**0.5 * T, frame.scale**0.5 * C, frame.scale * eigenvalues
             coefficients = (problem.put("coefficients", values, dtype) for values in (T, C))
             local = problem.map("local", _local_part, (Z, H, P), *coefficients)
@@ -197,16 +197,17 @@ def _sum_of_diagonals(matrices: Any) -> float:
 
 
 def anchored_features(
-    Z_A: np.ndarray,
-    P_A: np.ndarray,
-    H_A: np.ndarray,
-    MPH: np.ndarray,
+    Z_A: Any,
+    P_A: Any,
+    H_A: Any,
+    MPH: Any,
     L_w: np.ndarray,
     added: np.ndarray,
     noise: float,
     settings: Settings,
     dtype: str,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    arrays: Arrays,
+) -> tuple[Any, Any, np.ndarray]:
     """Coefficients T (anchors, r), C (p, r) of features ``Z T + H C``, and sums of squares of these at the anchors.
 
     First the labels join. A labelled point that becomes a landmark is a noisy observation of the residual kernel: its
@@ -215,9 +216,9 @@ def anchored_features(
 
     Parameters
     ----------
-    Z_A, P_A, H_A : ndarrays with a row per anchor
+    Z_A, P_A, H_A : arrays with a row per anchor
         Rows of ``B^-1 E_A``, P and ``H = P - B^-1 eta M P`` at the anchors, labelled points first.
-    MPH : ndarray of shape (p, p)
+    MPH : array of shape (p, p)
         ``eta P^T M H``.
     L_w : ndarray of shape (m, m)
         Same-class graph of the labelled points; 0 if it is part of M.
@@ -227,52 +228,56 @@ def anchored_features(
         Of the landmarks.
     settings : Settings
     dtype : str
+    arrays : Arrays
+        Where the computation is, in double precision.
     """
-    Z_A, P_A, H_A = (values.astype(np.float64) for values in (Z_A, P_A, H_A))
-    m, b, noise = L_w.shape[0], added.size, max(noise, settings.nugget)
-    L_w = settings.strength * L_w
-    W = L_w.copy()
-    W[added, added] += 1 / noise
-    D = np.eye(P_A.shape[1])  # P D are landmark features
-    residual = P_A[added, D.shape[0] - b :]
-    S, U = symmetric_eigh((residual + residual.T) / 2 + noise * np.eye(b))
-    D[D.shape[0] - b :, D.shape[0] - b :] = U / np.sqrt(np.maximum(S, noise))
+    xp, put = arrays.xp, arrays.put
+    Z_A, P_A, H_A = (put(values, "float64") for values in (Z_A, P_A, H_A))
+    m, b, noise, places = L_w.shape[0], added.size, max(noise, settings.nugget), put(added)
+    L_w = put(settings.strength * L_w)
+    W = arrays.copy(L_w)
+    W[places, places] += 1 / noise
+    D = arrays.identity(P_A.shape[1])  # P D are landmark features
+    residual = P_A[places, D.shape[0] - b :]
+    S, U = arrays.eigh((residual + residual.T) / 2 + noise * arrays.identity(b))
+    D[D.shape[0] - b :, D.shape[0] - b :] = U / put(np.sqrt(np.maximum(S, noise)))
     PD, solved, H_A = P_A @ D, (P_A - H_A)[:m] @ D, H_A @ D
     # Of the labelled points' columns, B^-1 loses Z (W^-1 + Z_ll)^-1 Z^T, and H loses Z N.
     Z_l = Z_A[:, :m]
-    WZ = np.linalg.solve(np.eye(m) + W @ (Z_l[:m] + Z_l[:m].T) / 2, W)
+    WZ = xp.linalg.solve(arrays.identity(m) + W @ (Z_l[:m] + Z_l[:m].T) / 2, W)
     N = L_w @ PD[:m]
     N -= WZ @ (solved + Z_l[:m] @ N)
     H_A -= Z_l @ N
     # S = I + eta P^T M H: clip eigenvalues that rounding puts below 1.
-    S = D.T @ MPH @ D - solved.T @ N + PD[:m].T @ (L_w @ H_A[:m])
-    S, U = symmetric_eigh(np.eye(S.shape[0]) + (S + S.T) / 2)
-    HS = (U / np.maximum(S, 1)) @ (U.T @ H_A.T)  # (p, anchors)
+    S = D.T @ put(MPH) @ D - solved.T @ N + PD[:m].T @ (L_w @ H_A[:m])
+    S, U = arrays.eigh(arrays.identity(S.shape[0]) + (S + S.T) / 2)
+    HS = (U / put(np.maximum(S, 1))) @ (U.T @ H_A.T)  # (p, anchors)
     WZ = WZ @ Z_A[:m]
     Kt_AA = Z_A - Z_l @ WZ + H_A @ HS
-    if not np.all(np.isfinite(Kt_AA)):
+    if not bool(xp.isfinite(Kt_AA).all()):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
             "Use smaller values."
         )
-    S, U = symmetric_eigh((Kt_AA + Kt_AA.T) / 2)
+    S, U = arrays.eigh((Kt_AA + Kt_AA.T) / 2)
     # The error of a quadratic form is the square of that of the solution.
     known = max(0.1 * settings.tol**2, 10 * float(np.finfo(dtype).eps)) * S[-1]
     rank = int(np.sum(known < S))
     if rank == 0:
         raise ValueError(f"No features are left: strength = {settings.strength:.3g} removes all of the kernel.")
     r = resolve_n_components(settings.n_components, rank)
-    S, U = S[::-1][:r], fix_signs(U[:, ::-1][:, :r])
-    T = U / np.sqrt(S)
-    C = HS @ T
-    T[:m] -= WZ @ (U / np.sqrt(S)) + N @ C
+    S, U = S[::-1][:r], fix_signs(xp.flip(U, (1,))[:, :r], arrays)
+    scaled = U / put(np.sqrt(S))
+    C = HS @ scaled
+    T = arrays.copy(scaled)
+    T[:m] -= WZ @ scaled + N @ C
     return T, D @ C, S
 
 
-def products(A: Any, B: Any, arrays: Arrays) -> np.ndarray:
+def products(A: Any, B: Any, arrays: Arrays) -> Any:
     """``A^T B`` for A, B (n x p), summed over blocks in double precision."""
     parts = arrays.map(lambda block: arrays.put(A[block].T @ B[block], "float64"), gen_batches(A.shape[0], 2**14))
-    return arrays.get(sum(parts[1:], parts[0]))
+    return sum(parts[1:], parts[0])
 
 
 def _local_part(Z: Any, H: Any, P: Any, T: Any, C: Any) -> Any:
@@ -436,19 +441,19 @@ class SparseStages(StageCache):
         return self.arrays.rows(lambda *rows: function(*rows, *constants), values)
 
     def total(self, name: str, function: Callable[..., Any], values: tuple[Any, ...], *constants: Any) -> Any:
-        """`map` of a function whose results are numbers or NumPy arrays to be summed."""
+        """`map` of a function whose results are numbers or arrays to be summed."""
         return function(*values, *constants)
 
-    def rows_at(self, samples: Any, places: np.ndarray, values: Any) -> np.ndarray:
+    def rows_at(self, samples: Any, places: np.ndarray, values: Any) -> Any:
         """Rows of values at some places."""
-        return self.arrays.get(values[self.arrays.put(places)])
+        return values[self.arrays.put(places)]
 
-    def put(self, name: str, values: np.ndarray, dtype: str) -> Any:
+    def put(self, name: str, values: Any, dtype: str) -> Any:
         """A constant of `map`."""
         return self.arrays.put(values, dtype)
 
     def feature_map(
-        self, samples: Any, landmarks: Landmarks, P: Any, C: np.ndarray, local: Any, settings: Settings
+        self, samples: Any, landmarks: Landmarks, P: Any, C: Any, local: Any, settings: Settings
     ) -> Callable[[Any], np.ndarray]:
         """The features of new rows."""
         return LocalExpansion(
@@ -464,7 +469,7 @@ class SparseStages(StageCache):
             landmarks=landmarks.points,
             transform=landmarks.transform,
             P=self.arrays.rows(np.ascontiguousarray, (self.arrays.get(P[:, : landmarks.n_global]),)),
-            global_coefficients=C,
+            global_coefficients=self.arrays.get(C),
             local=self.arrays.get(local),
             n_conditioning=settings.n_conditioning,
             device=settings.device,
@@ -487,7 +492,7 @@ class SparseStages(StageCache):
         feature_map: Any,
         nearest: Callable[[], Any],
         P: Any,
-        C: np.ndarray,
+        C: Any,
         local: Any,
     ) -> np.ndarray:
         """Features of the rows of X, whose neighbors `nearest` gives; the weights of these do not depend on labels."""
