@@ -209,6 +209,12 @@ class TestOperations:
         product = self.arrays.put(A) @ self.arrays.put(B)
         np.testing.assert_allclose(self.arrays.get(product), A @ B, atol=1e-14)
 
+    def test_sparse_matrices_have_short_indices_where_these_suffice(self, monkeypatch):
+        A = scipy.sparse.random_array((30, 20), density=0.1, random_state=np.random.default_rng(0), format="csr")
+        assert self.arrays.put(A).col_indices().dtype == self.arrays.put(A).crow_indices().dtype == torch.int32
+        monkeypatch.setattr("ldsu._utils.arrays.MAX_INT32", A.nnz - 1)
+        assert self.arrays.put(A).col_indices().dtype == self.arrays.put(A).crow_indices().dtype == torch.int64
+
     def test_eigenpairs_are_read_from_the_lower_triangle(self):
         A = self.matrix()
         values, vectors = self.arrays.eigh(self.arrays.put(np.tril(A)))

@@ -304,7 +304,12 @@ class TorchArrays(Arrays):
         """CSR matrix from triplets; duplicate entries are summed."""
         with ignoring_warnings("Sparse"):  # "in beta", "invariant checks": not actionable
             indices = self.xp.stack([rows, columns])
-            return self.xp.sparse_coo_tensor(indices, values, shape).coalesce().to_sparse_csr()
+            matrix = self.xp.sparse_coo_tensor(indices, values, shape).coalesce().to_sparse_csr()
+            if max(matrix.values().shape[0], *shape) > MAX_INT32:
+                return matrix
+            # Products are limited by memory bandwidth: short indices take half of it.
+            parts = matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values()
+            return self.xp.sparse_csr_tensor(*parts, shape)
 
     def contiguous(self, array: Any) -> Any:
         """The array in C order."""
