@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
 from ldsu import LDSU, LDSUClassifier
+from ldsu._utils.arrays import arrays_on
 from ldsu.graphs import clique_laplacian, clique_scatter
 from ldsu.kernels import Kernel
 from ldsu.methods._leave_one_out import accuracy, choose, leave_one_out, log_likelihoods
@@ -43,6 +44,18 @@ def test_scores_are_those_of_a_ridge_regression_without_each_sample_to_targets_o
         expected.append(Ridge(alpha=noise).fit(features[kept], targets).predict(features[i : i + 1])[0])
     ((scores, _),) = leave_one_out(G, codes, [noise])
     np.testing.assert_allclose(scores, expected, atol=1e-8)
+
+
+def test_kernels_on_a_device_are_ranked_as_by_numpy(problem):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    G, codes = problem
+    arrays, kernels = arrays_on("torch"), [G, G @ G, G**2]
+    ranked = choose([(i, K, 0.0) for i, K in enumerate(kernels)], codes)
+    on_device = choose([(i, arrays.put(K), 0.0) for i, K in enumerate(kernels)], codes, arrays)
+    assert [(c.number, c.noise) for c in on_device] == [(c.number, c.noise) for c in ranked]
+    for found, expected in zip(on_device, ranked, strict=True):
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-9)
+        assert found.criterion == pytest.approx(expected.criterion)
 
 
 def test_equally_many_labels_without_structure_are_neither_right_nor_wrong():

@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 
 from conftest import few_labels
 from ldsu import LDSU, LDSUClassifier, Problem
+from ldsu._utils.arrays import arrays_on
 from ldsu.graphs import clique_laplacian, clique_scatter
 from ldsu.kernels import Kernel
 from ldsu.solvers import AddedRows, JointSystem
@@ -119,13 +120,16 @@ def test_integers_are_the_samples_that_a_problem_was_made_of(dtype):
 
 @pytest.mark.parametrize("space", ["input", "kernel"])
 @pytest.mark.parametrize("reusable", [False, True])
-def test_added_rows_give_the_filtered_kernel_of_the_graph_with_their_cliques(space, reusable):
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+def test_added_rows_give_the_filtered_kernel_of_the_graph_with_their_cliques(space, reusable, device):
+    if device == "torch":
+        pytest.importorskip("torch", reason="PyTorch is not installed")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 4))
     rows = np.sort(rng.choice(60, 40, replace=False))
     labelled = np.sort(rng.choice(60, 12, replace=False))
     kernel, settings = Kernel("rbf", 0.3), LDSU(cliques=space)._settings(40)
-    base = Problem.once_for(X[rows], keep=6, reusable=reusable)
+    base = Problem.once_for(X[rows], arrays=arrays_on(device), keep=6, reusable=reusable)
     for chosen in (labelled, labelled[1:], labelled):
         added = AddedRows(X, base, rows, chosen)
         every = np.concatenate([rows, added.added])
@@ -143,7 +147,8 @@ def test_added_rows_give_the_filtered_kernel_of_the_graph_with_their_cliques(spa
         at = [every.tolist().index(row) for row in chosen]
         for strength in (0.0, 10.0, 1000.0):
             expected = np.linalg.inv(np.linalg.inv(K) + strength / unit * M)[np.ix_(at, at)]
-            np.testing.assert_allclose(added.filtered_kernel(kernel, settings, strength), expected, atol=1e-9)
+            found = base.arrays.get(added.filtered_kernel(kernel, settings, strength))
+            np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def test_the_choice_on_some_rows_is_that_of_a_fresh_fit(monkeypatch):

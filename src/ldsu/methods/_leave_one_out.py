@@ -7,9 +7,11 @@ evaluated with m x m matrices, m the number of labelled samples.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from ldsu._utils.arrays import CPU, Arrays
 
 # Candidate ridges, in units of the mean diagonal of the kernel, and candidate factors of scores in the softmax.
 NOISES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
@@ -18,7 +20,9 @@ TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 EVIDENCE = 0.5
 
 
-def leave_one_out(G: np.ndarray, codes: np.ndarray, noises: Iterable[float]) -> Iterator[tuple[np.ndarray, float]]:
+def leave_one_out(
+    G: Any, codes: np.ndarray, noises: Iterable[float], arrays: Arrays = CPU
+) -> Iterator[tuple[np.ndarray, float]]:
     """Leave-one-out scores of kernel ridge regression with intercept, and the evidence.
 
     With ``[[G + noise I, 1], [1^T, 0]]^-1 = [[P, .], [., .]]`` and targets Y of 1 and -1 the scores are ``Y - P Y /
@@ -30,12 +34,14 @@ def leave_one_out(G: np.ndarray, codes: np.ndarray, noises: Iterable[float]) -> 
 
     Parameters
     ----------
-    G : ndarray of shape (m, m)
-        Kernel values.
+    G : array of shape (m, m)
+        Kernel values, on the device of `arrays`.
     codes : ndarray of shape (m,)
         Class numbers.
     noises : iterable of float
         Ridges, in units of the mean diagonal of G.
+    arrays : Arrays
+        Where the computation is.
 
     Yields
     ------
@@ -46,19 +52,21 @@ def leave_one_out(G: np.ndarray, codes: np.ndarray, noises: Iterable[float]) -> 
     """
     m = codes.shape[0]
     Y = np.where(codes[:, None] == np.arange(codes.max() + 1), 1.0, -1.0)
-    centered = G / (np.trace(G) / m or 1.0)
+    centered = G / (float(G.diagonal().sum()) / m or 1.0)
     centered = centered - centered.mean(axis=0)
     centered -= centered.mean(axis=1)[:, None]
     # Give the constant vector the largest eigenvalue, and drop it.
-    largest = float(np.abs(centered).sum(axis=0).max()) + 1
-    eigenvalues, V = np.linalg.eigh((centered + centered.T) / 2 + 2 * largest / m)
+    largest = float(abs(centered).sum(axis=0).max()) + 1
+    eigenvalues, V = arrays.eigh((centered + centered.T) / 2 + 2 * largest / m)
     eigenvalues, V = np.maximum(eigenvalues[:-1], 0), V[:, :-1]
-    VY, squares = V.T @ Y, V**2
+    VY, squares = V.T @ arrays.put(Y), V**2
+    VY_squares = arrays.get(VY) ** 2
     kept_mean = Y + (Y - Y.mean(axis=0)) / max(m - 1, 1)
     for noise in noises:
         weights = 1 / (eigenvalues + noise)
-        scores = kept_mean - (V @ (weights[:, None] * VY)) / (squares @ weights)[:, None]
-        variance = float((weights[:, None] * VY**2).mean()) or 1.0
+        on_device = arrays.put(weights)[:, None]
+        scores = kept_mean - arrays.get((V @ (on_device * VY)) / (squares @ on_device))
+        variance = float((weights[:, None] * VY_squares).mean()) or 1.0
         yield scores, float((1 - 1 / m) * (np.log(weights).mean() - np.log(variance)) / 2)
 
 
@@ -104,16 +112,18 @@ class Candidate(NamedTuple):
         return likelihood + self.log_prior / self.log_likelihoods.size
 
 
-def choose(kernels: Iterable[tuple[int, np.ndarray, float]], codes: np.ndarray) -> list[Candidate]:
+def choose(kernels: Iterable[tuple[int, Any, float]], codes: np.ndarray, arrays: Arrays = CPU) -> list[Candidate]:
     """Rank kernels and ridges by leave-one-out performance and prior, best first.
 
     The criterion of few labels is noisy: the prior decides between kernels unless the labels differ by more.
 
     Parameters
     ----------
-    kernels : iterable of (int, ndarray of shape (m, m), float)
+    kernels : iterable of (int, array of shape (m, m), float)
         A number, the kernel matrix of the labelled samples, and the logarithm of the prior. Ties are won by the first.
     codes : ndarray of shape (m,)
+    arrays : Arrays
+        Where the kernel matrices are.
 
     Returns
     -------
@@ -122,7 +132,7 @@ def choose(kernels: Iterable[tuple[int, np.ndarray, float]], codes: np.ndarray) 
     candidates = [
         Candidate(number, noise, scores, log_likelihoods(scores, codes), evidence, accuracy(scores, codes), log_prior)
         for number, G, log_prior in kernels
-        for noise, (scores, evidence) in zip(NOISES, leave_one_out(G, codes, NOISES), strict=True)
+        for noise, (scores, evidence) in zip(NOISES, leave_one_out(G, codes, NOISES, arrays), strict=True)
         if np.isfinite(scores).all()
     ]
     return sorted(candidates, key=lambda candidate: -candidate.criterion)

@@ -316,7 +316,7 @@ class LDSU(Settings, KernelFeatures):
             kernels = (filtered(rescaled(scale), strength) for scale, strength in candidates)
             present, numbers = np.unique(codes[labelled], return_inverse=True)
             priors = log_priors(candidates, present.size)
-            order = choose(zip(range(len(candidates)), kernels, priors, strict=True), numbers)
+            order = choose(zip(range(len(candidates)), kernels, priors, strict=True), numbers, problem.arrays)
             self.noise_ = order[0].noise
             if present.size == class_counts(codes).size:
                 self._left_out = labelled, order[0].scores
@@ -361,7 +361,7 @@ class LDSU(Settings, KernelFeatures):
 
     def _filtered_kernel(
         self, problem: Problem, labelled: np.ndarray, kernel: Kernel
-    ) -> Callable[[Kernel, float], np.ndarray]:
+    ) -> Callable[[Kernel, float], Any]:
         """A function of kernel and strength: the filtered kernel at labelled rows, on all rows if they are few.
 
         Of many samples random rows, drawn without labels, are used, to which labelled rows are added.

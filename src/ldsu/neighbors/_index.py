@@ -34,12 +34,17 @@ EXACT_ROWS = 8000
 FEW_PRODUCTS = 2**26
 
 
-def input_neighbors(X: Any, n_neighbors: int, Q: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def input_neighbors(X: Any, n_neighbors: int, Q: Any = None, arrays: Arrays = CPU) -> tuple[np.ndarray, np.ndarray]:
     """Squared distances and indices (n, n_neighbors) of the nearest *other* rows of each row of X (n x d).
 
     Nearest first by Euclidean distance, comparing all pairs. A row is not its own neighbor; duplicates of it are. If Q
-    (m x d) is given, the nearest rows of X to each row of Q.
+    (m x d) is given, the nearest rows of X to each row of Q. Dense rows are compared on the device of `arrays`.
     """
+    if arrays.xp is not np and not scipy.sparse.issparse(X):
+        points = arrays.put(X, "float64")
+        queries = points if Q is None else arrays.put(Q, "float64")
+        distances, indices = nearest(points, queries, n_neighbors, Q is None, arrays.xp)
+        return arrays.get(distances), arrays.get(indices)
     origin = column_means(X)
     queries = None if Q is None else shifted(Q, origin)
     return _compare_all(_all_pairs(shifted(X, origin)), X.shape, n_neighbors, queries)

@@ -258,13 +258,16 @@ def class_graph_correction(Kt_AA: Any, codes: np.ndarray, strength: float, array
 
 def filtered_labelled_kernel(
     problem: Problem, kernel: Kernel, settings: Settings, strength: float, labelled: np.ndarray
-) -> np.ndarray:
-    """Entries of ``(K^-1 + strength L)^-1`` at the labelled points, strength in units of K's mean diagonal."""
+) -> Any:
+    """Entries of ``(K^-1 + strength L)^-1`` at the labelled points, strength in units of K's mean diagonal.
+
+    On the device of the problem.
+    """
     K = problem.kernel_matrix(kernel)
     arrays = problem.arrays
     weight = strength / (float(K.diagonal().mean()) or 1.0)
     C = problem.filtered_columns(kernel, settings, weight, labelled)
-    G = arrays.get(arrays.dot(K[arrays.put(labelled)], C))
+    G = arrays.dot(K[arrays.put(labelled)], C)
     return (G + G.T) / 2
 
 

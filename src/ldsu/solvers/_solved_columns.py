@@ -1,4 +1,4 @@
-"""Solved columns of a sparse system, kept for other labels."""
+"""Solved columns of a system, kept for other labels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,25 @@ import numpy as np
 from ldsu._utils.arrays import Arrays
 from ldsu.solvers._joint_system import JointSystem
 from ldsu.solvers._types import Settings
+
+
+class NamedColumns:
+    """Columns by name: those of the last call are kept, and only the others are computed."""
+
+    def __init__(self) -> None:
+        self.names: dict[Hashable, int] = {}
+        self.rows: Any = None  # the columns, which are then contiguous
+
+    def take(self, names: Sequence[Hashable], compute: Callable[[list[int]], Any], arrays: Arrays) -> Any:
+        """Columns (n, k) with these names; `compute` returns some of them, by number."""
+        known, rows = dict(self.names), self.rows
+        missing = [number for number, name in enumerate(names) if name not in known]
+        if missing:
+            rows = _joined(rows, compute(missing), arrays)
+            known |= {names[number]: len(known) + i for i, number in enumerate(missing)}
+        rows = _rows(rows, [known[name] for name in names], arrays)
+        self.names, self.rows = {name: i for i, name in enumerate(names)}, rows
+        return rows.T
 
 
 class SolvedColumns:
