@@ -374,6 +374,12 @@ ONE = OneThread()
 DEVICES = ("cpu", "cuda", "torch")
 
 
+def arrays_of(array: Any) -> Arrays:
+    """`Arrays` of the device that holds an array: PyTorch's for a tensor, otherwise NumPy's."""
+    is_tensor = type(array).__module__.partition(".")[0] == "torch"
+    return TorchArrays(str(array.device)) if is_tensor else CPU
+
+
 def arrays_on(device: str) -> Arrays:
     """`Arrays` of a device: "cpu" is NumPy, "cuda" (or "cuda:1") a GPU, "torch" PyTorch on the CPU."""
     if device == "cpu":
