@@ -135,3 +135,10 @@ def test_the_smallest_of_groups_are_the_smallest_of_all(n, k):
     expected = torch.topk(scores, k, dim=1, largest=False)
     assert torch.equal(values, expected[0])
     assert torch.equal(columns, expected[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+def test_cells_on_a_gpu_contain_nearly_all_neighbors(many_cells):
+    X = torch.as_tensor(many_cells, dtype=torch.float32, device="cuda")
+    found, true = (search(X, X, 10, True, torch)[1] for search in (_device.nearest_in_cells, nearest))
+    assert float((found[:, :, None] == true[:, None]).any(axis=2).double().mean()) > 0.98

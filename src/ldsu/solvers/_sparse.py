@@ -33,6 +33,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import Arrays
+from ldsu._utils.memory import require_memory
 from ldsu._utils.stages import StageCache, Stages
 from ldsu.graphs import assemble_cliques, class_laplacian, clique_grams, clique_weights, double_centered
 from ldsu.kernels import Kernel
@@ -52,7 +53,7 @@ from ldsu.solvers._landmarks import (
 )
 from ldsu.solvers._local_expansion import LocalExpansion
 from ldsu.solvers._solved_columns import SolvedColumns
-from ldsu.solvers._sparse_plan import unsupported_reason, working_precision
+from ldsu.solvers._sparse_plan import device_memory, unsupported_reason, working_precision
 from ldsu.solvers._sparse_spectrum import shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import fix_signs, resolve_n_components
@@ -83,6 +84,13 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
     if reason:
         raise ValueError(f"solver='sparse' does not support this: {reason}. Use solver='exact'.")
     n, arrays, stages, k = problem.n, problem.arrays, problem.stages, settings.clique_size
+    if arrays.xp is not np:
+        require_memory(
+            device_memory(problem.X, codes, settings, arrays),
+            f"The sparse solver for {n:,} samples on device {settings.device!r}",
+            "Use fewer samples, or device='cpu'.",
+            arrays.free_memory(),
+        )
     truncate = settings.filter == "truncate"
     system_codes = codes if labels_in_system(codes, settings) else np.full_like(codes, -1)
     dtype, tol = working_precision(system_codes, settings, kernel.name)
