@@ -278,7 +278,8 @@ class TorchArrays(Arrays):
                 return self.put(array.T, dtype).T  # copy without changing the memory order
             array = np.ascontiguousarray(array)
             array = array if array.flags.writeable else array.copy()  # tensors cannot be read-only
-        return self.xp.as_tensor(array).to(self.device, None if dtype is None else getattr(self.xp, dtype))
+        tensor = self.xp.as_tensor(array).to(self.device)  # first: PyTorch would convert where it comes from
+        return tensor if dtype is None else tensor.to(getattr(self.xp, dtype))
 
     def get(self, array: Any) -> np.ndarray:
         """Convert an array to NumPy."""

@@ -300,7 +300,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         Z = features if on_device else _plain(features)
         self.scaler_ = BlockScaler.of_lengths(row_lengths(Z), Z.shape[1]) if on_device else BlockScaler().fit(Z)
         if on_device or (isinstance(self.features_, LDSU) and is_mapped(Z)):  # in place: nobody else has them
-            Z /= np.result_type(arrays.dtype_of(Z)).type(self.scaler_.scale_)
+            Z /= self.scaler_.scale_
         else:
             Z = self.scaler_.transform(Z)
         self._lengths = np.sort(row_lengths(Z))
