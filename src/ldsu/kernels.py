@@ -28,6 +28,8 @@ INPUT_SPACE_KERNELS = ("rbf", "linear")
 # Kernels based on inner products, computed on the device; the others are computed on the CPU and moved.
 DEVICE_KERNELS = ("rbf", "linear", "poly", "cosine")
 MEDIAN_ROWS = 1000
+# Bytes of samples that one thread sums.
+SAMPLES_BLOCK = 2**24
 # Larger copies of files mapped into memory, as a share of the free memory, are made in files.
 MAPPED_SHARE = 0.25
 
@@ -259,7 +261,18 @@ def kernel_squared_distances(K_rows: np.ndarray, diagonal_rows: np.ndarray, diag
 
 def column_means(X: Any) -> np.ndarray | None:
     """Column means of a dense X (n x d); None for a sparse X, which centering would make dense."""
-    return None if scipy.sparse.issparse(X) else X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+    if scipy.sparse.issparse(X):
+        return None
+    sums = _of_blocks(lambda rows: rows.sum(axis=0, dtype=np.float64), X)
+    means: np.ndarray = (sum(sums) / X.shape[0]).astype(X.dtype)
+    return means
+
+
+def _of_blocks(function: Callable[[Any], Any], X: Any) -> list[Any]:
+    """Results of a function of X, or of blocks of its rows, in parallel, if they take longer than starting threads."""
+    if X.nbytes <= SAMPLES_BLOCK:
+        return [function(X)]
+    return CPU.map(lambda rows: function(X[rows]), row_blocks(X.shape[0], SAMPLES_BLOCK // max(1, X[:1].nbytes)))
 
 
 def shifted(X: Any, origin: np.ndarray | None) -> Any:
@@ -330,7 +343,7 @@ def check_mask(X: Any) -> None:
 def check_magnitude(X: Any, *, also_small: bool) -> None:
     """Raise a ValueError if squares of X overflow its dtype, or, with `also_small`, underflow."""
     values = X.data if scipy.sparse.issparse(X) else X
-    largest = float(max(values.max(initial=0), -values.min(initial=0)))
+    largest = float(max(_of_blocks(lambda some: max(some.max(initial=0), -some.min(initial=0)), values)))
     limits = np.finfo(X.dtype)
     too_small = also_small and 0 < largest < np.sqrt(float(limits.tiny))
     if too_small or largest > np.sqrt(float(limits.max)) / max(X.shape):

@@ -10,9 +10,10 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from conftest import few_labels
-from ldsu import LDSU, Problem
+from ldsu import LDSU, LDSUClassifier, Problem
 from ldsu._utils.arrays import CPU, arrays_on
 from ldsu.solvers import FILTERS
+from ldsu.solvers._sparse_plan import device_memory
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -156,11 +157,12 @@ def test_without_pytorch_the_error_says_so(monkeypatch):
     assert arrays_on("cpu") is CPU
 
 
-def test_a_matrix_that_does_not_fit_the_device_is_refused_with_its_size(monkeypatch):
+@pytest.mark.parametrize("solver", ["exact", "sparse"])
+def test_what_does_not_fit_the_device_is_refused_with_its_size(solver, monkeypatch):
     X, _, _ = data("rbf")
     monkeypatch.setattr("ldsu._utils.arrays.TorchArrays.free_memory", lambda self: 1000)
-    with pytest.raises(MemoryError, match=r"150 samples on device 'torch' needs about .*device='cpu'"):
-        LDSU(solver="exact", device="torch").fit(X)
+    with pytest.raises(MemoryError, match=rf"{solver} solver for 150 samples on device 'torch' needs .*device='cpu'"):
+        LDSU(solver=solver, device="torch").fit(X)
 
 
 def sparse_inner_products(device, dtype, **options):
@@ -268,3 +270,25 @@ def test_the_sparse_solver_on_a_gpu_has_the_features_of_the_cpu():
     parameters = {"solver": "sparse", "tol": 1e-10, "min_anchors": 1, "n_landmarks": 60}
     cpu, gpu = (LDSU(device=device, **parameters).fit(X, some_digits()[1]) for device in ("cpu", "cuda"))
     assert_same_features(cpu.transform(new), gpu.transform(new), 1e-7)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+def test_the_memory_planned_for_a_gpu_suffices():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20_000, 100)).astype(np.float32), np.full(20_000, -1)
+    y[:200] = np.arange(200) % 10
+    model = LDSU(solver="sparse", strength=100.0, device="cuda")
+    planned = device_memory(X, y, model._settings(20_000), arrays_on("cuda"))
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    model.fit(X, y)
+    assert torch.cuda.max_memory_allocated() - before < planned
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+def test_the_classifier_on_a_gpu_has_the_labels_of_the_cpu():
+    X, y = load_digits(return_X_y=True)
+    few = few_labels(y, 4)
+    cpu, gpu = (LDSUClassifier(LDSU(solver="sparse", tol=1e-10, device=d)).fit(X, few) for d in ("cpu", "cuda"))
+    assert np.mean(cpu.transduction_ != gpu.transduction_) < 0.001
+    np.testing.assert_allclose(cpu.predict_proba(X), gpu.predict_proba(X), atol=1e-4)

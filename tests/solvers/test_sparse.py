@@ -72,6 +72,22 @@ def test_fit_transform_gives_the_features_of_transform(solver, dtype):
     np.testing.assert_allclose(Z, model.transform(X.astype(dtype)), rtol=1e-5, atol=1e-6 * np.abs(Z).max())
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("tol", [1e-2, 1e-7])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_features_of_training_rows_stay_on_the_device_and_are_those_of_transform(dtype, tol, kind):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    X, y, _ = kernel_samples("rbf", kind)
+    X = X.astype(dtype)
+    model = LDSU(solver="sparse", tol=tol, device="torch")
+    on_device, Z = model.fit_transform_on_device(X, y), model.fit_transform(X, y)
+    assert isinstance(on_device, torch.Tensor)
+    assert isinstance(Z, np.ndarray)
+    assert Z.dtype == dtype
+    np.testing.assert_array_equal(on_device.numpy(), Z)
+    np.testing.assert_allclose(Z, model.transform(X), rtol=1e-5, atol=1e-5 * np.abs(Z).max())
+
+
 @pytest.mark.parametrize("n_landmarks", [0, 1, 10, 60, 80])
 @pytest.mark.parametrize("per_class", [0, 1, 4])
 def test_conditioned_on_everything_it_is_the_exact_solver_whatever_the_landmarks(n_landmarks, per_class):

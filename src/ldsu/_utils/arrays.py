@@ -278,7 +278,8 @@ class TorchArrays(Arrays):
                 return self.put(array.T, dtype).T  # copy without changing the memory order
             array = np.ascontiguousarray(array)
             array = array if array.flags.writeable else array.copy()  # tensors cannot be read-only
-        return self.xp.as_tensor(array).to(self.device, None if dtype is None else getattr(self.xp, dtype))
+        tensor = self.xp.as_tensor(array).to(self.device)  # first: PyTorch would convert where it comes from
+        return tensor if dtype is None else tensor.to(getattr(self.xp, dtype))
 
     def get(self, array: Any) -> np.ndarray:
         """Convert an array to NumPy."""
@@ -372,6 +373,12 @@ class OneThread(Arrays):
 CPU = Arrays()
 ONE = OneThread()
 DEVICES = ("cpu", "cuda", "torch")
+
+
+def arrays_of(array: Any) -> Arrays:
+    """`Arrays` of the device that holds an array: PyTorch's for a tensor, otherwise NumPy's."""
+    is_tensor = type(array).__module__.partition(".")[0] == "torch"
+    return TorchArrays(str(array.device)) if is_tensor else CPU
 
 
 def arrays_on(device: str) -> Arrays:

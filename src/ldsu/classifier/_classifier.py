@@ -20,12 +20,13 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from ldsu._utils.arrays import row_blocks
+from ldsu._utils.arrays import arrays_of, row_blocks
 from ldsu._utils.fitting import atomic
 from ldsu._utils.parameters import NonNegativeInt, parameters
 from ldsu._utils.protocols import MatrixLike
 from ldsu._utils.temporary import is_mapped
 from ldsu.classifier._labelled_only import BLOCK_ENTRIES, BlockScaler, LabelledOnly, LabelledScoreMixin
+from ldsu.classifier._ridge import RidgeFits, linear_scores, row_lengths
 from ldsu.classifier._scores import (
     MeanOf,
     class_probabilities,
@@ -106,11 +107,6 @@ def _default_classifier(self: Any) -> bool:
     return True
 
 
-def row_lengths(Z: Any) -> np.ndarray:
-    """Euclidean lengths of the rows of Z (n, r)."""
-    return scipy.sparse.linalg.norm(Z, axis=1) if scipy.sparse.issparse(Z) else np.sqrt(np.einsum("ij,ij->i", Z, Z))
-
-
 class TrainingRows:
     """Scaled features (n, r) of the training rows; subclasses may hold them elsewhere."""
 
@@ -119,7 +115,7 @@ class TrainingRows:
 
     def __getitem__(self, rows: np.ndarray) -> Any:
         """Features of some rows, ascending."""
-        return self.Z[rows]
+        return self.Z[arrays_of(self.Z).put(rows)]
 
     def lengths(self) -> np.ndarray:
         """Euclidean length of each row."""
@@ -294,20 +290,26 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         codes = self._encode(y, _num_samples(X))
         reused = {} if problem is None else {"problem": problem}
         self.features_ = clone(LDSU() if self.features is None else self.features)
-        if isinstance(self.features_, LDSU):
-            features = self.features_.fit_transform(X, y, **reused)
-        else:
+        if not isinstance(self.features_, LDSU):
             features = self.features_.fit(X, y, **reused).transform(X)
-        Z = _plain(features)
-        self.scaler_ = BlockScaler().fit(Z)
-        if isinstance(self.features_, LDSU) and is_mapped(Z):  # in place: nobody else has them
-            Z /= Z.dtype.type(self.scaler_.scale_)
+        elif self.classifier is None:
+            features = self.features_.fit_transform_on_device(X, y, **reused)
+        else:  # which takes arrays
+            features = self.features_.fit_transform(X, y, **reused)
+        arrays = arrays_of(features)
+        on_device = arrays.xp is not np
+        Z = features if on_device else _plain(features)
+        self.scaler_ = BlockScaler.of_lengths(row_lengths(Z), Z.shape[1]) if on_device else BlockScaler().fit(Z)
+        if on_device or (isinstance(self.features_, LDSU) and is_mapped(Z)):  # in place: nobody else has them
+            Z /= self.scaler_.scale_
         else:
             Z = self.scaler_.transform(Z)
         self._lengths = np.sort(row_lengths(Z))
         rows = TrainingRows(Z)
         self._fit_to_features(rows, codes, X if self._may_be_supervised() else None, problem)
         # Who passes a problem fits these samples again and again, and asks for their features in between.
+        if problem is not None and on_device:
+            rows.Z = arrays.get(Z)
         self._training_rows = None if problem is None else rows
         return self
 
@@ -616,8 +618,6 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         log_shares : ndarray of shape (c,)
             Class shares estimated from the labelled rows' classifier, see `_log_shares`.
         """
-        from sklearn.linear_model import RidgeClassifier  # slow to import, and only for fits
-
         labelled, unlabelled = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
         counts = class_counts(codes)
         power = self._power(counts, unlabelled.size)
@@ -625,8 +625,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             unlabelled = np.sort(np.random.default_rng(0).choice(unlabelled, PSEUDO_ROWS, replace=False))
         Z_labelled, Z_unlabelled = Z[labelled], Z[unlabelled]
         noise = float(getattr(self.features_, "noise_", NOISE))
-        ridge = RidgeClassifier(alpha=noise * float(np.mean(row_lengths(Z_labelled) ** 2)) or 1.0)
-        self.classifier_ = clone(ridge).fit(Z_labelled, codes[labelled])
+        alpha = noise * float(np.mean(row_lengths(Z_labelled) ** 2)) or 1.0
+        self.classifier_ = RidgeFits(Z_labelled, alpha, np.ones(labelled.size)).fit(codes[labelled])
         if unlabelled.size == 0:
             return power, unlabelled, codes[:0], np.zeros(counts.size)
 
@@ -642,11 +642,13 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             standardized()
         log_shares = self._log_shares(mean_over(raw), codes, self._left_out_scores(codes))
         first = last = decide(raw, self._shifted_center(log_shares), self.score_scale_)
-        Z_all = (scipy.sparse.vstack if scipy.sparse.issparse(Z_labelled) else np.vstack)([Z_labelled, Z_unlabelled])
+        sparse = scipy.sparse.issparse(Z_labelled)
+        Z_all = (scipy.sparse.vstack if sparse else arrays_of(Z_labelled).xp.concatenate)([Z_labelled, Z_unlabelled])
         weights = np.repeat([1.0, noise / PSEUDO_NOISE], [labelled.size, unlabelled.size])
+        ridge = RidgeFits(Z_all, alpha, weights)
         for _ in range(self.n_refinements):
             targets = np.concatenate([codes[labelled], last])
-            self.classifier_ = clone(ridge).fit(Z_all, targets, sample_weight=weights)
+            self.classifier_ = ridge.fit(targets)
             last = decide(standardized(), self._shifted_center(log_shares), self.score_scale_)
         return power, unlabelled, first, log_shares
 
@@ -733,8 +735,8 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             )
 
     def _raw_scores(self, Z: np.ndarray) -> np.ndarray:
-        if self.classifier is None:  # the ridge classifier's own function validates the features again
-            return np.asarray(Z @ self.classifier_.coef_.T + self.classifier_.intercept_).reshape(Z.shape[0], -1)
+        if self.classifier is None:
+            return linear_scores(Z, self.classifier_)
         scores = np.asarray(self.classifier_.decision_function(Z))
         scores = scores.reshape(Z.shape[0], -1)
         c = self.classes_.size

@@ -18,7 +18,7 @@ from sklearn.base import (
     _fit_context,
     clone,
 )
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import _safe_indexing, assert_all_finite, get_tags
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
@@ -61,6 +61,15 @@ class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         lengths = [scipy.linalg.norm(entries[block].ravel().astype(np.float64)) for block in blocks]
         self.scale_ = float(scipy.linalg.norm(lengths) / np.sqrt(Z.shape[0])) or 1.0
         return self
+
+    @classmethod
+    def of_lengths(cls, lengths: np.ndarray, n_features: int) -> Self:
+        """The scaler fitted to rows of which only the lengths (n,) are at hand."""
+        assert_all_finite(lengths)
+        scaler = cls()
+        scaler.scale_ = float(np.sqrt(np.mean(lengths.astype(np.float64) ** 2))) or 1.0
+        scaler.n_features_in_ = n_features
+        return scaler
 
     def transform(self, X: MatrixLike) -> Any:
         """Divide X (q, r) by `scale_`."""

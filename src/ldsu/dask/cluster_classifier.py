@@ -68,11 +68,10 @@ class LDSUClassifier(ldsu.LDSUClassifier):
         cluster.set_stage("features of the training rows")
         blocks = self.features_.feature_blocks(X, cluster)
         lengths = np.concatenate(cluster.collect([cluster.submit("lengths", row_lengths, Z) for Z in blocks]))
-        scale = float(np.sqrt(np.mean(lengths**2))) or 1.0
-        self.scaler_ = ldsu.BlockScaler()
-        self.scaler_.scale_, self.scaler_.n_features_in_ = scale, self.features_._n_features_out
-        self._lengths = np.sort(lengths / scale)
-        return self._fit_to_features(_ClusterRows(blocks, lengths / scale, self.scaler_, cluster), codes)
+        self.scaler_ = ldsu.BlockScaler.of_lengths(lengths, self.features_._n_features_out)
+        lengths = lengths / self.scaler_.scale_
+        self._lengths = np.sort(lengths)
+        return self._fit_to_features(_ClusterRows(blocks, lengths, self.scaler_, cluster), codes)
 
     def predict(self, X: Any) -> Any:
         """Labels for new samples; a Dask array, computed when it is asked for, where X is a collection.

@@ -141,7 +141,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_magnitude(samples, also_small=False)
         return self.feature_map_(dense(samples) if self.kernel == "precomputed" else samples)
 
-    def _fit(self, X: Any, y: Any, **reused: Any) -> Callable[[], np.ndarray] | None:
+    def _fit(self, X: Any, y: Any, **reused: Any) -> Callable[[], Any] | None:
         """Fit, and return what `_learn` returns."""
         X, codes = self._validate(X, y, **reused)
         n, needed = X.shape[0], self._needed_memory(X, codes)
@@ -201,7 +201,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X = dense(X)
         return X, codes
 
-    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], np.ndarray] | None:
+    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], Any] | None:
         """Set the fitted attributes; return a function for the features of the training samples if there is one."""
         X, stages = problem.X, problem.stages
         support = kernel.support(X, np.flatnonzero(codes >= 0) if self.labelled_only else None)

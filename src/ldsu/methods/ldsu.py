@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
-from ldsu._utils.arrays import arrays_on
+from ldsu._utils.arrays import arrays_of, arrays_on
 from ldsu._utils.fitting import atomic
 from ldsu._utils.memory import GIB, available_memory, require_memory
 from ldsu._utils.parameters import Count, Fraction, NonNegative, Positive, parameters
@@ -258,7 +258,12 @@ class LDSU(Settings, KernelFeatures):
         -------
         features : ndarray of shape (n, r)
         """
-        kept: list[Callable[[], np.ndarray] | None] = []
+        features = self.fit_transform_on_device(X, y, problem=problem)
+        return arrays_of(features).get(features)
+
+    def fit_transform_on_device(self, X: Any, y: Any = None, *, problem: Problem | None = None) -> Any:
+        """`fit_transform`, with the features where they were computed: a tensor, or an array in main memory."""
+        kept: list[Callable[[], Any] | None] = []
         self._fit_keeping(kept, X, y, problem)
         return self.transform(X) if kept[0] is None else kept[0]()
 
@@ -400,7 +405,7 @@ class LDSU(Settings, KernelFeatures):
         added = AddedRows(problem.X, base, rows, labelled)
         return lambda some, strength: added.filtered_kernel(some, settings, strength * settings.lam)
 
-    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], np.ndarray] | None:
+    def _learn(self, problem: Problem, codes: np.ndarray, kernel: Kernel) -> Callable[[], Any] | None:
         self._clip_parameter(self.clique_size, problem.n, "clique_size")
         settings = self._settings(problem.n, self.strength_)
         self.solver_ = self._choose_solver(problem.X, settings)

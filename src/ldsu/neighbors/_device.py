@@ -15,6 +15,10 @@ SPARE = 8
 # them by voting for their VOTES nearest centers.
 ALL_PAIRS_ROWS = 200_000
 CELL_ROWS, SEARCHED, VOTES, ROUNDS = 1000, 64, 32, 5
+# Columns of a group whose minimum is found first.
+GROUP = 32
+# Limit of numbers in half precision, whose double is finite, in units of their typical size.
+LARGEST_HALF = 3e4
 
 
 def nearest(X: Any, Q: Any, k: int, exclude_self: bool, xp: Any) -> tuple[Any, Any]:
@@ -45,7 +49,7 @@ def nearest(X: Any, Q: Any, k: int, exclude_self: bool, xp: Any) -> tuple[Any, A
         rows = xp.arange(block.start, block.stop, device=X.device)
         if exclude_self:
             scores[rows - block.start, rows] = float("inf")
-        bounds, candidates = xp.topk(scores, n_candidates, dim=1, largest=False)
+        bounds, candidates = _smallest(scores, n_candidates, xp)
         near, order = _by_differences(points, queries, candidates, k, xp)
         if n_candidates < others:
             lengths = (queries * queries).sum(axis=1)
@@ -62,13 +66,53 @@ def nearest(X: Any, Q: Any, k: int, exclude_self: bool, xp: Any) -> tuple[Any, A
 
 
 def nearest_in_cells(X: Any, Q: Any, k: int, exclude_self: bool, xp: Any) -> tuple[Any, Any]:
-    """Approximate `nearest`: each row of Q is only compared with the rows of X in nearby k-means cells."""
-    n, m = X.shape[0], Q.shape[0]
+    """Approximate `nearest`: each row of Q is only compared with the rows of X in nearby k-means cells.
+
+    Products in half precision, relative to the center of the cell, select the candidates.
+    """
+    m = Q.shape[0]
     distances = xp.empty((m, k), dtype=X.dtype, device=X.device)
     indices = xp.empty((m, k), dtype=xp.int64, device=X.device)
+    if k == 0 or m == 0:
+        return distances, indices
+    centers = _cell_centers(X, xp)
+    n_cells = centers.shape[0]
+    votes = _nearest_centers(Q, centers, min(VOTES, n_cells), xp)
+    queries = _rows_by_cell(votes[:, 0], n_cells, xp)
+    rows = queries if Q is X else _rows_by_cell(_nearest_centers(X, centers, 1, xp)[:, 0], n_cells, xp)
+    pairs = xp.bincount((votes[:, :1] * n_cells + votes).reshape(-1), minlength=n_cells**2).reshape(n_cells, n_cells)
+    pairs.fill_diagonal_(m + 1)  # its own first
+    to_search = xp.topk(pairs, min(SEARCHED, n_cells), dim=1)[1].cpu().tolist()
+    for cell, some in enumerate(queries):
+        if not some.shape[0]:
+            continue
+        near = xp.cat([rows[j] for j in to_search[cell]])
+        if near.shape[0] <= k + SPARE:
+            near = xp.cat([rows[cell], *(others for j, others in enumerate(rows) if j != cell)])
+        points = X[near] - centers[cell]
+        # The median: a single row may be far from all others, or be its cell.
+        unit = xp.clip(xp.linalg.vector_norm(points, dim=1).median() / X.shape[1] ** 0.5, xp.finfo(X.dtype).tiny, None)
+        points = _in_half(points, unit, xp)
+        norms = points.float().square_().sum(axis=1)
+        n_candidates = min(k + SPARE, near.shape[0] - exclude_self)
+        row_bytes = 4 * 3 * near.shape[0] + X.element_size() * 3 * n_candidates * X.shape[1]
+        for block in gen_batches(some.shape[0], max(1, BLOCK_BYTES // row_bytes)):
+            # With `exclude_self` the queries of a cell are its rows, the first of the candidates.
+            half = points[block] if exclude_self else _in_half(Q[some[block]] - centers[cell], unit, xp)
+            scores = _half_products(-2 * half, points, xp)
+            scores += norms
+            if exclude_self:
+                scores[:, block].fill_diagonal_(float("inf"))
+            best = near[_smallest(scores, n_candidates, xp)[1]]
+            distances[some[block]], indices[some[block]] = _by_differences(X, Q[some[block]], best, k, xp)
+    return distances, indices
+
+
+def _cell_centers(X: Any, xp: Any) -> Any:
+    """Centers of k-means cells of about `CELL_ROWS` rows, from some of the rows."""
+    n, n_cells = X.shape[0], max(1, X.shape[0] // CELL_ROWS)
     generator = xp.Generator(device=X.device).manual_seed(0)
     chosen = xp.randperm(n, generator=generator, device=X.device)
-    n_cells = max(1, n // CELL_ROWS)
     centers = X[chosen[:n_cells]].clone()
     sample = X[chosen[: 40 * n_cells]]
     for _ in range(ROUNDS):
@@ -76,44 +120,54 @@ def nearest_in_cells(X: Any, Q: Any, k: int, exclude_self: bool, xp: Any) -> tup
         sums = xp.zeros_like(centers).index_add_(0, cells, sample)
         counts = xp.bincount(cells, minlength=n_cells)
         centers = xp.where(counts[:, None] > 0, sums / xp.clip(counts, 1, None)[:, None], centers)
-    cell_of = _nearest_centers(X, centers, 1, xp)[:, 0]
-    order = xp.argsort(cell_of, stable=True)
-    starts = np.concatenate([[0], np.cumsum(xp.bincount(cell_of, minlength=n_cells).cpu().numpy())])
-    votes = _nearest_centers(Q, centers, min(VOTES, n_cells), xp)
-    by_cell = xp.argsort(votes[:, 0], stable=True)
-    query_starts = np.concatenate([[0], np.cumsum(xp.bincount(votes[:, 0], minlength=n_cells).cpu().numpy())])
-    for cell in np.flatnonzero(np.diff(query_starts)).tolist():
-        rows = by_cell[query_starts[cell] : query_starts[cell + 1]]
-        vote_counts = xp.bincount(votes[rows].reshape(-1), minlength=n_cells)
-        near_cells = xp.topk(vote_counts, min(SEARCHED, n_cells))[1].cpu().numpy()
-        candidates = xp.sort(xp.concatenate([order[starts[j] : starts[j + 1]] for j in near_cells]))[0]
-        if candidates.shape[0] < k + SPARE + 1:
-            candidates = xp.arange(n, device=X.device)
-        points = X[candidates]
-        norms = (points * points).sum(axis=1)
-        row_bytes = X.element_size() * (3 * points.shape[0] + 3 * (k + SPARE) * X.shape[1])
-        for block in gen_batches(rows.shape[0], max(1, BLOCK_BYTES // row_bytes)):
-            queries = Q[rows[block]]
-            scores = xp.addmm(norms, queries, points.T, alpha=-2)
-            if exclude_self:
-                place = xp.clip(xp.searchsorted(candidates, rows[block]), None, points.shape[0] - 1)
-                is_self = candidates[place] == rows[block]
-                scores[xp.nonzero(is_self)[:, 0], place[is_self]] = float("inf")
-            n_candidates = min(k + SPARE, points.shape[0] - exclude_self)
-            best = xp.topk(scores, n_candidates, dim=1, largest=False)[1]
-            near, at = _by_differences(points, queries, best, k, xp)
-            distances[rows[block]], indices[rows[block]] = near, candidates[at]
-    return distances, indices
+    return centers
+
+
+def _rows_by_cell(cell_of: Any, n_cells: int, xp: Any) -> Any:
+    """The rows of each cell, ascending."""
+    return xp.split(xp.argsort(cell_of, stable=True), xp.bincount(cell_of, minlength=n_cells).cpu().tolist())
 
 
 def _nearest_centers(X: Any, centers: Any, k: int, xp: Any) -> Any:
     """The k nearest centers of each row of X, nearest first."""
+    origin = centers.median(axis=0)[0]  # avoid rounding errors from a large common offset
+    centers = centers - origin
     norms = (centers * centers).sum(axis=1)
     found = xp.empty((X.shape[0], k), dtype=xp.int64, device=X.device)
     for block in gen_batches(X.shape[0], max(1, BLOCK_BYTES // (3 * X.element_size() * centers.shape[0]))):
-        scores = xp.addmm(norms, X[block], centers.T, alpha=-2)
-        found[block] = xp.topk(scores, k, dim=1, largest=False)[1]
+        scores = xp.addmm(norms, X[block] - origin, centers.T, alpha=-2)
+        found[block] = scores.argmin(axis=1, keepdims=True) if k == 1 else xp.topk(scores, k, dim=1, largest=False)[1]
     return found
+
+
+def _in_half(differences: Any, unit: Any, xp: Any) -> Any:
+    """Differences in half precision; rows too far for it are far from all others."""
+    return xp.clip(differences / unit, -LARGEST_HALF, LARGEST_HALF).half()
+
+
+def _half_products(A: Any, B: Any, xp: Any) -> Any:
+    """``A B^T`` of arrays in half precision, summed in single precision: a GPU has units for that."""
+    if A.is_cuda and "dtype" in xp.ops.aten.mm.overloads():  # from PyTorch 2.8 on
+        return xp.mm(A, B.T, out_dtype=xp.float32)
+    return A.float() @ B.float().T
+
+
+def _smallest(scores: Any, k: int, xp: Any) -> tuple[Any, Any]:
+    """The k smallest entries of each row (m, n), ascending, and their columns.
+
+    They are in the k groups of columns with the smallest minima, which one pass finds; sorting takes several.
+    """
+    m, n = scores.shape
+    n_groups = n // GROUP
+    if n_groups <= 2 * k:
+        return xp.topk(scores, k, dim=1, largest=False)
+    minima = scores[:, : n_groups * GROUP].unflatten(1, (GROUP, n_groups)).amin(axis=1)
+    groups = xp.topk(minima, k, dim=1, largest=False, sorted=False)[1]
+    steps = n_groups * xp.arange(GROUP, device=scores.device)
+    rest = xp.arange(n_groups * GROUP, n, device=scores.device)
+    columns = xp.cat([(groups[:, :, None] + steps).reshape(m, -1), rest.expand(m, -1)], dim=1)
+    values, places = xp.topk(xp.gather(scores, 1, columns), k, dim=1, largest=False)
+    return values, xp.gather(columns, 1, places)
 
 
 def _by_differences(points: Any, queries: Any, candidates: Any, k: int, xp: Any) -> tuple[Any, Any]:

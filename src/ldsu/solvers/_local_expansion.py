@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,22 +117,24 @@ class LocalExpansion:
                 computed(some.shape[0])
         return features
 
-    def neighbor_weights(self, X: Any, near: Any) -> Any:
-        """Weights of the nearest training samples `near` (len(X), N) of each row: a sparse matrix (len(X), n)."""
-        arrays = arrays_on(self.device)
-        dtype = np.result_type(X.dtype, self.points.dtype).name
-        points, P, landmarks = on(self.points, arrays), arrays.put(self.P), self._landmarks().without_labelled()
+    def neighbor_weights(self, samples: Callable[[slice], Any], near: Any, dtype: str, points: Any, P: Any) -> Any:
+        """Weights of the nearest training samples `near` (q, N) of each of q samples: a sparse matrix (q, n).
+
+        `samples` gives some of the samples, in the precision `dtype`. They, `points` and `P` are on the device.
+        """
+        arrays, n_samples = arrays_on(self.device), near.shape[0]
+        landmarks = self._landmarks().without_labelled()
         weights = arrays.zeros(tuple(near.shape), dtype)
 
         def fill(block: slice) -> None:
-            new = on(self.frame(self._like_points(X[block]), dtype), arrays)
+            new = samples(block)
             P_new = landmarks.features(new, arrays)[0]
             found = landmarks.local_weights(new, P_new, near[block], points, P, self.nugget, arrays)
             weights[block] = arrays.put(found, dtype)
 
-        arrays.each(fill, X.shape[0], self._row_bytes(near.shape[1], 0))
-        rows = arrays.integers(X.shape[0])[:, None] + 0 * near
-        return arrays.sparse(rows.reshape(-1), near.reshape(-1), weights.reshape(-1), (X.shape[0], points.shape[0]))
+        arrays.each(fill, n_samples, self._row_bytes(near.shape[1], 0))
+        rows = arrays.integers(n_samples)[:, None] + 0 * near
+        return arrays.sparse(rows.reshape(-1), near.reshape(-1), weights.reshape(-1), (n_samples, points.shape[0]))
 
     def _landmarks(self) -> Landmarks:
         n_labelled = self.transform.shape[1] - self.P.shape[1]

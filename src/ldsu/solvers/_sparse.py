@@ -33,12 +33,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import gen_batches
 
 from ldsu._utils.arrays import Arrays
+from ldsu._utils.memory import require_memory
 from ldsu._utils.stages import StageCache, Stages
 from ldsu.graphs import assemble_cliques, class_graph_correction, clique_grams, clique_weights, double_centered
 from ldsu.kernels import Kernel
 from ldsu.labels import sample_labelled_balanced
 from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
-from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel, for_each_set, on, take_sets
+from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel, for_each_set, on, rows_of, take_sets
 from ldsu.solvers._frame import Frame
 from ldsu.solvers._joint_system import JointSystem
 from ldsu.solvers._landmarks import (
@@ -52,7 +53,7 @@ from ldsu.solvers._landmarks import (
 )
 from ldsu.solvers._local_expansion import LocalExpansion
 from ldsu.solvers._solved_columns import SolvedColumns
-from ldsu.solvers._sparse_plan import unsupported_reason, working_precision
+from ldsu.solvers._sparse_plan import device_memory, unsupported_reason, working_precision
 from ldsu.solvers._sparse_spectrum import shifted_strength, truncated_features
 from ldsu.solvers._types import Settings, Solution
 from ldsu.spectrum import fix_signs, resolve_n_components
@@ -83,6 +84,13 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
     if reason:
         raise ValueError(f"solver='sparse' does not support this: {reason}. Use solver='exact'.")
     n, arrays, stages, k = problem.n, problem.arrays, problem.stages, settings.clique_size
+    if arrays.xp is not np:
+        require_memory(
+            device_memory(problem.X, codes, settings, arrays),
+            f"The sparse solver for {n:,} samples on device {settings.device!r}",
+            "Use fewer samples, or device='cpu'.",
+            arrays.free_memory(),
+        )
     truncate = settings.filter == "truncate"
     system_codes = codes if labels_in_system(codes, settings) else np.full_like(codes, -1)
     dtype, tol = working_precision(system_codes, settings, kernel.name)
@@ -504,17 +512,27 @@ class SparseStages(StageCache):
         P: Any,
         C: Any,
         local: Any,
-    ) -> np.ndarray:
+    ) -> Any:
         """Features of the rows of X, whose neighbors `nearest` gives; the weights of these do not depend on labels."""
-        if not self.reusable:
-            return np.asarray(feature_map(self.X, nearest(), self.arrays))
         arrays, dtype = self.arrays, self.X.dtype.name
-        weights = self._if_reusable(
-            "training_weights", (key, dtype), lambda: feature_map.neighbor_weights(self.X, nearest())
-        )
-        features = weights @ arrays.put(local, dtype)
-        features += arrays.put(P @ arrays.put(C, samples.frame.dtype), dtype)[arrays.put(samples.place)]
-        return arrays.get(features)
+        if not self.reusable and arrays.xp is np:
+            return feature_map(self.X, nearest(), arrays)
+        working = np.result_type(dtype, samples.frame.dtype).name
+
+        def rows(block: slice) -> Any:
+            if working == samples.frame.dtype:  # the samples themselves
+                return rows_of(samples.points, samples.place[block], arrays)
+            return on(samples.frame(self.X[block], working), arrays)
+
+        def weigh() -> Any:
+            return feature_map.neighbor_weights(
+                rows, nearest(), working, samples.points, P[:, : feature_map.P.shape[1]]
+            )
+
+        weights = self._if_reusable("training_weights", (key, dtype), weigh)
+        features = weights @ arrays.put(local, working)
+        features += arrays.put(P @ arrays.put(C, samples.frame.dtype), working)[arrays.put(samples.place)]
+        return arrays.put(features, dtype)
 
     def graphs(self, samples: Any, neighbors: Any, weights: Any) -> Callable[[], tuple[np.ndarray, ...]]:
         """A function for the rows, the neighbors and the cliques' Laplacians of the sorted samples."""

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from joblib import effective_n_jobs
 
-from ldsu._utils.arrays import CPU
+from ldsu._utils.arrays import CPU, Arrays
 from ldsu._utils.temporary import FileArrays
 from ldsu.kernels import INPUT_SPACE_KERNELS
 from ldsu.labels import class_counts
@@ -82,6 +82,19 @@ def sparse_memory(X: Any, codes: np.ndarray, settings: Settings) -> int:
     graph = 2 * 16 * listed + 4 * 24 * (settings.n_conditioning + 1) + 3 * 24 * settings.clique_size**2
     pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
     return n * (samples + itemsize * (solving + 3 * landmarks + 3 * anchors) + graph) + pairs + 2**29
+
+
+def device_memory(X: Any, codes: np.ndarray, settings: Settings, arrays: Arrays) -> int:
+    """Peak memory of the sparse solver on a device, in bytes."""
+    n, s, k = X.shape[0], settings.n_conditioning + 1, settings.clique_size
+    itemsize, landmarks, _, anchors = _widths(n, codes, settings)
+    samples = 0 if scipy.sparse.issparse(X) else 2 * itemsize * X.shape[1]  # with a centered copy
+    # Six arrays of the right-hand sides that are solved together, then Z, P, MP and H.
+    solving = itemsize * (6 * min(anchors + landmarks, arrays.columns) + anchors + 3 * landmarks)
+    # Neighbors; triplets of the factor and of the graph, twice while they are sorted, and both as matrices.
+    graph = 8 * max(2 * settings.n_conditioning, k - 1) + (2 * (16 + itemsize) + 2 * (4 + itemsize)) * (s + k**2)
+    pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
+    return n * (samples + solving + graph) + pairs + 2 * min(arrays.block_bytes, 3 * itemsize * n**2)
 
 
 def memory_with_files(X: Any, codes: np.ndarray, settings: Settings, columns: int) -> int:

@@ -64,7 +64,7 @@ class Solution:
     iterations, residual : int, float
         Of an iterative solve: steps of the slowest right-hand side, and the largest relative residual.
     training : callable or None
-        Gives the features of the training rows (n, r), if these are at hand.
+        Gives the features of the training rows (n, r), on the device, if these are at hand.
     """
 
     feature_map: Callable[[Any], np.ndarray]
@@ -75,7 +75,7 @@ class Solution:
     theta: float
     iterations: int = 1
     residual: float = 0.0
-    training: Callable[[], np.ndarray] | None = None
+    training: Callable[[], Any] | None = None
     anchor_kernel: Any = None
 
     def clique_laplacian(self) -> scipy.sparse.csr_array:
