@@ -167,6 +167,15 @@ class Arrays:
         """CSR matrix from triplets; duplicate entries are summed."""
         return scipy.sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
 
+    def triplets(self, A: Any) -> tuple[Any, Any, Any]:
+        """Rows, columns and values of a CSR matrix, by row."""
+        triplets = A.tocoo()
+        return triplets.row, triplets.col, triplets.data
+
+    def row_maxima(self, values: Any, rows: Any, n: int) -> Any:
+        """Largest of the values of each of n rows, which are ascending and have at least one each."""
+        return np.maximum.reduceat(values, np.searchsorted(rows, self.integers(n)))
+
     def contiguous(self, array: Any) -> Any:
         """The array in C order."""
         return np.ascontiguousarray(array)
@@ -297,6 +306,16 @@ class TorchArrays(Arrays):
         with ignoring_warnings("Sparse"):  # "in beta", "invariant checks": not actionable
             indices = self.xp.stack([rows, columns])
             return self.xp.sparse_coo_tensor(indices, values, shape).coalesce().to_sparse_csr()
+
+    def triplets(self, A: Any) -> tuple[Any, Any, Any]:
+        """Rows, columns and values of a CSR matrix, by row."""
+        triplets = A.to_sparse_coo().coalesce()
+        return *triplets.indices(), triplets.values()
+
+    def row_maxima(self, values: Any, rows: Any, n: int) -> Any:
+        """Largest of the values of each of n rows, which have at least one each."""
+        maxima = self.xp.zeros(n, dtype=values.dtype, device=self.device)
+        return maxima.scatter_reduce(0, rows, values, "amax", include_self=False)
 
     def contiguous(self, array: Any) -> Any:
         """The array in C order."""
