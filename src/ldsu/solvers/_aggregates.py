@@ -13,6 +13,8 @@ from ldsu._utils.arrays import Arrays
 MAX_COARSEST = 256
 # The last level is that which leaves more than this fraction of its aggregates.
 MAX_LEFT = 0.9
+# Strengths of coupling, at most 1, that round to the same multiple of this are ties: rounding would decide otherwise.
+STRENGTH_UNIT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -129,11 +131,11 @@ def aggregate(rows: Any, columns: Any, values: Any, n: int, arrays: Arrays) -> t
     """
     xp = arrays.xp
     scale = arrays.put(_inverse(_diagonal(rows, columns, values, n, xp), xp) ** 0.5, arrays.dtype_of(values))
-    strength = xp.where(rows == columns, 0 * values, -values * scale[rows] * scale[columns])
+    strength = xp.round(xp.where(rows == columns, 0 * values, -values * scale[rows] * scale[columns]) / STRENGTH_UNIT)
     strongest = arrays.row_maxima(strength, rows, n)
     partner = arrays.row_maxima(xp.where(strength >= strongest[rows], columns, -1 + 0 * columns), rows, n)
     own = arrays.put(arrays.integers(n), arrays.dtype_of(partner))
-    # Along the links strength grows, by row where it is equal: they form trees, also where rounding differs.
+    # Along the links strength grows, by row where it is equal: they form trees, also if rounding is not symmetric.
     theirs = strongest[partner]
     linked = (strongest > 0) & ((theirs > strongest) | ((theirs == strongest) & (partner > own)))
     root = xp.where(linked, partner, own)
