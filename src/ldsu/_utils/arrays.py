@@ -13,13 +13,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 import threadpoolctl
-from joblib import Parallel, delayed
+from joblib import effective_n_jobs
 
 from ldsu._utils.memory import BLOCK_BYTES, available_memory
 
@@ -113,6 +114,19 @@ def row_blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
+def in_threads(function: Callable[[Any], Any], parts: Iterable[Any], n_jobs: int) -> list[Any]:
+    """Results of `function` for each part, by joblib's number of threads.
+
+    joblib itself looks for results every hundredth of a second: longer than many a part takes.
+    """
+    parts = list(parts)
+    n_threads = min(effective_n_jobs(n_jobs), len(parts))
+    if n_threads <= 1:
+        return [function(part) for part in parts]
+    with ThreadPool(n_threads) as threads:  # an error or interrupt does not wait for parts that have begun
+        return list(threads.imap(function, parts))
+
+
 class Arrays:
     """NumPy and SciPy with work split over `n_jobs` threads, by default one per core."""
 
@@ -157,11 +171,8 @@ class Arrays:
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part, in parallel over parts with one BLAS thread each."""
-        parts = list(parts)
         with one_blas_thread():
-            if self.n_jobs == 1 or len(parts) == 1:
-                return [function(part) for part in parts]
-            return list(Parallel(n_jobs=self.n_jobs, backend="threading")(delayed(function)(part) for part in parts))
+            return in_threads(function, parts, self.n_jobs)
 
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:
         """CSR matrix from triplets; duplicate entries are summed."""
