@@ -330,7 +330,6 @@ class SplitKernel(NamedTuple):
     """What `Landmarks.split_kernel` returns, and what it was computed with."""
 
     P: Any
-    groups: Any
     factor: tuple[Any, Any, Any]
     landmarks: Landmarks
     settings: Settings
@@ -412,16 +411,16 @@ class SparseStages(StageCache):
         drawn = landmarks.without_labelled()
 
         def split() -> SplitKernel:
-            parts = drawn.split_kernel(samples.points, samples.order, neighbors, settings, arrays)
-            return SplitKernel(*parts, drawn, settings)
+            P, _, factor = drawn.split_kernel(samples.points, samples.order, neighbors, settings, arrays)
+            return SplitKernel(P, factor, drawn, settings)
 
-        P, groups, factor, _, _ = self._if_reusable("sparse_factor", key, split)
+        P, factor, _, _ = self._if_reusable("sparse_factor", key, split)
         key = (key, settings.strength, settings.lam, codes.tobytes())
 
         def build() -> JointSystem:
             members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
             places = codes[samples.order]
-            return JointSystem.build(factor, members, weights, groups, places, settings, arrays, samples.frame.dtype)
+            return JointSystem.build(factor, members, weights, places, settings, arrays, samples.frame.dtype)
 
         return self._if_reusable("sparse_system", key, build), P
 
