@@ -386,7 +386,7 @@ def weight_prior(kinds: SampleKinds, labels_per_class: float, n: int) -> np.ndar
     image = np.array(IMAGE_WEIGHTS)
     image[1:] *= max(1 - 1 / labels_per_class, SMOOTHING) * min(1.0, FEW_IMAGES / n) ** 3
     weights = [image, CLUSTERED_WEIGHTS, EMBEDDING_WEIGHTS, TABLE_WEIGHTS]
-    return np.asarray(np.exp(np.array([*kinds, 1 - sum(kinds)], dtype=float) @ np.log(weights)))
+    return np.asarray(np.exp(np.array([*kinds, 1 - sum(kinds)]) @ np.log(np.array(weights))))
 
 
 def evidence_weights(log_scores: np.ndarray, codes: np.ndarray, prior: np.ndarray) -> np.ndarray:
