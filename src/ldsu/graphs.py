@@ -38,6 +38,19 @@ def class_laplacian_rows(codes: np.ndarray, Z: Any) -> Iterator[tuple[np.ndarray
         yield members, m_t * Z[members] - Z[members].sum(axis=0)
 
 
+def class_graph_correction(Kt_AA: Any, codes: np.ndarray, strength: float, arrays: Arrays = CPU) -> Any:
+    """C (a x a) with ``Kt C = (Kt^-1 + strength L_w)^-1`` at the anchors, ``C = (I + strength L_w Kt_AA)^-1``.
+
+    None if no class has two labels: L_w is then zero.
+    """
+    if not class_counts(codes).max(initial=0) > 1:
+        return None
+    system = arrays.put(np.eye(codes.size))
+    for members, rows in class_laplacian_rows(codes, Kt_AA):
+        system[members] += strength * rows
+    return arrays.lu_solve(arrays.lu_factor(system), arrays.put(np.eye(codes.size)))
+
+
 def class_indicator(codes: np.ndarray, *, unit_columns: bool = False) -> scipy.sparse.csr_array:
     """Class membership G (n x c): ``G_it = 1`` if point i is labelled t; optionally with columns of norm 1."""
     labelled = np.flatnonzero(codes >= 0)

@@ -20,6 +20,7 @@ from ldsu.classifier._supervised import (
     fit_linear,
     weight_prior,
 )
+from ldsu.methods import SampleKinds
 
 
 def few_labels(y, per_class, seed=0):
@@ -155,9 +156,9 @@ def test_weights_maximize_likelihood_times_prior():
 
     def value(weights):
         log_p = log_softmax(np.tensordot(weights, log_odds, 1), axis=1)[np.arange(40), codes].sum()
-        return log_p - (np.log(weights / prior) ** 2).sum() / (2 * 0.7**2)
+        return log_p - (np.log(weights / prior) ** 2).sum() / 2
 
-    weights = evidence_weights(log_odds, codes, prior, 0.7)
+    weights = evidence_weights(log_odds, codes, prior)
     best = value(weights)
     for change in rng.standard_normal((200, 3)) * 0.05:
         assert value(weights * np.exp(change)) <= best + 1e-6
@@ -165,14 +166,22 @@ def test_weights_maximize_likelihood_times_prior():
 
 
 def test_without_labels_to_evaluate_the_prior_stands():
-    prior, deviation = weight_prior(0.0)
-    none = np.zeros(0, dtype=int)
-    np.testing.assert_allclose(evidence_weights(np.zeros((4, 0, 2)), none, prior, deviation), prior)
+    prior = weight_prior(SampleKinds(), 1, 100)
+    np.testing.assert_allclose(evidence_weights(np.zeros((4, 0, 2)), np.zeros(0, dtype=int), prior), prior)
 
 
-def test_prior_weights_are_between_those_of_tables_embeddings_and_images():
-    kinds = [weight_prior(*kind)[0] for kind in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))]
-    np.testing.assert_allclose(weight_prior(0.2, 0.5)[0], np.exp([0.3, 0.5, 0.2] @ np.log(kinds)))
+def test_prior_weights_are_between_those_of_the_kinds_of_samples():
+    kinds = [weight_prior(SampleKinds(*kind), 5, 500) for kind in (*np.eye(3), np.zeros(3))]
+    mixed = weight_prior(SampleKinds(0.2, 0.1, 0.4), 5, 500)
+    np.testing.assert_allclose(mixed, np.exp([0.2, 0.1, 0.4, 0.3] @ np.log(kinds)))
+
+
+def test_labelled_rows_of_images_gain_weight_with_labels_per_class_and_lose_it_with_rows():
+    images = SampleKinds(image=1.0)
+    by_labels = [weight_prior(images, labels, 500)[1:].max() for labels in (1, 2, 3, 10)]
+    assert by_labels[0] < MIN_WEIGHT < by_labels[1] < by_labels[2] < by_labels[3]
+    by_rows = [weight_prior(images, 10, n)[1:].max() for n in (2000, 3000, 60_000)]
+    assert by_rows[0] > by_rows[1] > MIN_WEIGHT > by_rows[2]
 
 
 @pytest.mark.parametrize(("factor", "shift"), [(1e-100, 0.0), (1e100, 1e101), (1.0, 1e6)])
@@ -194,13 +203,21 @@ def test_pooling_helps_where_single_columns_decide():
     assert np.mean(accuracy[True]) > np.mean(accuracy[False]) + 0.05
 
 
-def test_images_are_left_to_the_graph_also_with_many_labels():
+def test_images_are_left_to_the_graph_with_one_label_per_class():
     X, y = load_digits(return_X_y=True)
-    for per_class in (1, 5, 60):
-        few = few_labels(y, per_class)
-        with_, without = (LDSUClassifier(supervised=supervised).fit(X, few) for supervised in (True, False))
-        assert with_.supervised_ is None
-        np.testing.assert_array_equal(with_.predict_proba(X), without.predict_proba(X))
+    few = few_labels(y, 1)
+    with_, without = (LDSUClassifier(supervised=supervised).fit(X, few) for supervised in (True, False))
+    assert with_.supervised_ is None
+    np.testing.assert_array_equal(with_.predict_proba(X), without.predict_proba(X))
+
+
+def test_images_are_pooled_without_a_forest():
+    X, y = load_digits(return_X_y=True)
+    model = LDSUClassifier().fit(X[:600], few_labels(y[:600], 5))
+    forest = model.selection_[1]
+    assert (forest["weight"], forest["accuracy"]) == (0, None)
+    assert model.supervised_.forest.roots.size == 1
+    assert np.all(model.supervised_.weights[1:] > 0)
 
 
 def test_selection_names_what_was_pooled_and_why():

@@ -6,7 +6,7 @@ import scipy.sparse
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from ldsu import LDSU
-from ldsu.methods import embedding_likeness, local_structure
+from ldsu.methods import embedding_likeness, local_structure, sample_kinds
 
 
 def embeddings(n=300, d=384, seed=0):
@@ -26,6 +26,16 @@ def test_images_have_local_structure_and_independent_columns_none():
     assert local_structure(rng.integers(0, 2, (500, 10)).astype(float)) < 0.1
     assert local_structure(scipy.sparse.csr_array(digits)) == 0
     assert local_structure(np.ones((5, 2))) == 0
+
+
+def test_near_neighbors_make_images_of_many_columns_and_clusters_of_few():
+    digits = load_digits().data
+    few_columns = np.linalg.svd(digits - digits.mean(axis=0), full_matrices=False)[0][:, :12]
+    kinds = [sample_kinds(X) for X in (digits, few_columns, embeddings()[0], load_wine().data)]
+    for kind, largest in zip(kinds, ("image", "clustered", "embedding", None), strict=True):
+        for name, value in kind._asdict().items():
+            assert value > 0.5 if name == largest else value < 0.1, (kind, largest)
+    assert all(sum(kind) <= 1 for kind in kinds)
 
 
 def test_embeddings_have_hundreds_of_continuous_columns_and_little_structure():

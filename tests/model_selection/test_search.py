@@ -28,10 +28,9 @@ from ldsu import (
     mean_average_precision_scorer,
 )
 from ldsu._utils.stages import Stages
-from ldsu.graphs import class_laplacian
+from ldsu.graphs import class_graph_correction, class_laplacian
 from ldsu.model_selection import _search as search_module
 from ldsu.model_selection._search import Fold, RidgePath
-from ldsu.solvers._exact import class_graph_correction
 
 CLASSIFIERS = {
     "ridge": (RidgeClassifier(alpha=0.1), {"classifier__alpha": [0.1, 10]}),

@@ -13,13 +13,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 import threadpoolctl
-from joblib import Parallel, delayed
+from joblib import effective_n_jobs
 
 from ldsu._utils.memory import BLOCK_BYTES, available_memory
 
@@ -113,6 +114,19 @@ def row_blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
+def in_threads(function: Callable[[Any], Any], parts: Iterable[Any], n_jobs: int) -> list[Any]:
+    """Results of `function` for each part, by joblib's number of threads.
+
+    joblib itself looks for results every hundredth of a second: longer than many a part takes.
+    """
+    parts = list(parts)
+    n_threads = min(effective_n_jobs(n_jobs), len(parts))
+    if n_threads <= 1:
+        return [function(part) for part in parts]
+    with ThreadPool(n_threads) as threads:  # an error or interrupt does not wait for parts that have begun
+        return list(threads.imap(function, parts))
+
+
 class Arrays:
     """NumPy and SciPy with work split over `n_jobs` threads, by default one per core."""
 
@@ -161,15 +175,21 @@ class Arrays:
 
     def map(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         """Results of `function` for each part, in parallel over parts with one BLAS thread each."""
-        parts = list(parts)
         with one_blas_thread():
-            if self.n_jobs == 1 or len(parts) == 1:
-                return [function(part) for part in parts]
-            return list(Parallel(n_jobs=self.n_jobs, backend="threading")(delayed(function)(part) for part in parts))
+            return in_threads(function, parts, self.n_jobs)
 
     def sparse(self, rows: Any, columns: Any, values: Any, shape: tuple[int, int]) -> Any:
         """CSR matrix from triplets; duplicate entries are summed."""
         return scipy.sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
+
+    def triplets(self, A: Any) -> tuple[Any, Any, Any]:
+        """Rows, columns and values of a CSR matrix, by row."""
+        triplets = A.tocoo()
+        return triplets.row, triplets.col, triplets.data
+
+    def row_maxima(self, values: Any, rows: Any, n: int) -> Any:
+        """Largest of the values of each of n rows, which are ascending and have at least one each."""
+        return np.maximum.reduceat(values, np.searchsorted(rows, self.integers(n)))
 
     def contiguous(self, array: Any) -> Any:
         """The array in C order."""
@@ -311,6 +331,16 @@ class TorchArrays(Arrays):
             # Products are limited by memory bandwidth: short indices take half of it.
             parts = matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values()
             return self.xp.sparse_csr_tensor(*parts, shape)
+
+    def triplets(self, A: Any) -> tuple[Any, Any, Any]:
+        """Rows, columns and values of a CSR matrix, by row."""
+        triplets = A.to_sparse_coo().coalesce()
+        return *triplets.indices(), triplets.values()
+
+    def row_maxima(self, values: Any, rows: Any, n: int) -> Any:
+        """Largest of the values of each of n rows, which have at least one each."""
+        maxima = self.xp.zeros(n, dtype=values.dtype, device=self.device)
+        return maxima.scatter_reduce(0, rows, values, "amax", include_self=False)
 
     def contiguous(self, array: Any) -> Any:
         """The array in C order."""

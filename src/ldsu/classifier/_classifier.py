@@ -54,14 +54,15 @@ from ldsu.classifier._supervised import (
     fit_forest,
     fit_laplacian,
     fit_linear,
+    no_forest,
     sharpness,
     smoothed_log,
     weight_prior,
 )
 from ldsu.kernels import FLOATS, is_float_matrix, mapped_floats, validate_data
 from ldsu.labels import class_counts, encode_labels
-from ldsu.methods import LDSU, embedding_likeness, local_structure, log_likelihoods, sample_rows
-from ldsu.methods.ldsu import NOISE, ROWS_TO_CHOOSE
+from ldsu.methods import LDSU, log_likelihoods, sample_kinds, sample_rows
+from ldsu.methods.ldsu import NOISE
 from ldsu.solvers import Problem
 
 # Minimum number of unlabelled points per class to estimate the mean and deviation of its scores.
@@ -420,36 +421,21 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         left_out: tuple[np.ndarray, np.ndarray] | None,
         problem: Problem | None,
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Pool the scores with those of classifiers of the labelled rows, if evidence or prior give these weight.
-
-        If the prior does not, as for images, nothing is pooled unless the leave-one-out accuracy of the Laplacian
-        kernel, which is cheap, exceeds that of the features by more than a standard error, and nothing if the latter is
-        that of a part of the rows.
+        """Pool the scores with those of classifiers of the labelled rows, if evidence and prior give these weight.
 
         Sets `supervised_` and `selection_`; returns the leave-one-out log-odds of the pool.
         """
         some = sample_rows(X)
-
-        def kind() -> tuple[float, float]:
-            structure = local_structure(some)
-            return structure, embedding_likeness(some, structure)
-
-        prior, deviation = weight_prior(*(problem.once("sample_kind", None, kind) if problem else kind()))
-        unlikely = prior[1:].max() < MIN_WEIGHT
-        if unlikely and (left_out is None or codes.size > ROWS_TO_CHOOSE):  # left-out scores know a part of the graph
+        kinds = sample_kinds(some) if problem is None else problem.once("kinds", None, lambda: sample_kinds(some))
+        prior = weight_prior(kinds, float(np.median(class_counts(codes))), X.shape[0])
+        if prior[1:].max() < MIN_WEIGHT:
             return left_out
         labelled = np.flatnonzero(codes >= 0)
         scaling = Scaling.of(some)
         samples = scaling(X[labelled])
+        with_forest = prior[1] >= MIN_WEIGHT  # it takes the most time
+        forest, out_of_bag = fit_forest(samples, codes[labelled]) if with_forest else no_forest(codes[labelled])
         laplacian, laplacian_left_out = fit_laplacian(samples, codes[labelled], scaling(some[:GAMMA_ROWS]))
-        if unlikely and left_out is not None:
-            right = [
-                scores.argmax(axis=1) == codes[left_out[0]]
-                for scores in (left_out[1], laplacian_left_out(np.searchsorted(labelled, left_out[0])))
-            ]
-            if right[1].mean() <= right[0].mean() + right[0].std() / np.sqrt(right[0].size):
-                return left_out
-        forest, out_of_bag = fit_forest(samples, codes[labelled])
         linear, linear_left_out = fit_linear(samples, codes[labelled])
         weights, pooled = prior, None
         accuracies: list[float | None] = [None] * len(prior)
@@ -458,8 +444,10 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             places = np.searchsorted(labelled, at)
             kernels = (ODDS * left_out_scores(places) for left_out_scores in (laplacian_left_out, linear_left_out))
             log_odds = np.stack([graph, smoothed_log(out_of_bag[places]), *kernels])
-            weights = evidence_weights(log_odds, codes[at], prior, deviation)
+            weights = evidence_weights(log_odds, codes[at], prior)
             accuracies = [float(np.mean(scores.argmax(axis=1) == codes[at])) for scores in log_odds]
+            if not with_forest:
+                weights[1], accuracies[1] = 0.0, None
             pooled = at, np.tensordot(weights, log_odds, 1)
         self.selection_ = [
             {"classifier": name, "weight": float(weight), "prior": float(before), "accuracy": accuracy}

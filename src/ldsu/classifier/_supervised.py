@@ -20,16 +20,20 @@ from scipy.special import log_softmax
 from ldsu._utils.arrays import ignoring_warnings, row_blocks
 from ldsu.kernels import dense
 from ldsu.labels import class_counts, sample_labelled_balanced
-from ldsu.methods import choose, leave_one_out
+from ldsu.methods import SampleKinds, choose, leave_one_out
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestClassifier
 
 NAMES = ("graph", "forest", "laplacian", "linear")
-# Prior weights of `NAMES` and the deviation of their logarithms, for samples that look like tables, embeddings, images.
-TABLE_WEIGHTS, TABLE_DEVIATION = (0.05, 0.8, 0.25, 0.1), 1.0
+# Prior weights of `NAMES` by kind of samples, and the deviation of their logarithms.
+TABLE_WEIGHTS = (0.05, 0.8, 0.25, 0.1)
+IMAGE_WEIGHTS = (1.0, 0.01, 0.25, 0.1)
+CLUSTERED_WEIGHTS = (0.3, 0.5, 0.25, 0.1)
 EMBEDDING_WEIGHTS = (0.5, 0.1, 0.25, 0.25)
-IMAGE_WEIGHTS, IMAGE_DEVIATION = (1.0, 0.03, 0.03, 0.03), 0.6
+WEIGHT_DEVIATION = 1.0
+# Rows of images up to which left-out labels show what their graph knows: the more rows, the more self-training adds.
+FEW_IMAGES = 2000
 # Median and deviation of the logarithm of the factor of pooled log-odds in probabilities, and its lower bound.
 SHARPNESS, SHARPNESS_DEVIATION, MIN_SHARPNESS = 0.9, 0.5, 0.01
 # Supervised classifiers with less weight than this are dropped.
@@ -104,6 +108,13 @@ class Forest:
             columns = np.zeros(1, dtype=np.int64)
         leaf = np.where(is_leaf, np.cumsum(is_leaf) - 1, 0).astype(np.int32)
         return cls(columns.astype(np.int64), roots.astype(np.int32), numbers, threshold, left, right, leaf, values)
+
+    @classmethod
+    def constant(cls, n_classes: int) -> Forest:
+        """A single leaf with equal frequencies."""
+        zero = np.zeros(1, dtype=np.int32)
+        values = np.full((1, n_classes), 1 / n_classes, dtype=np.float32)
+        return cls(zero.astype(np.int64), zero, zero, np.zeros(1, np.float32), zero, zero, zero, values)
 
     def leaves(self, X: Any) -> np.ndarray:
         """Rows of `values` (q, t) that the rows of X (q, d) reach."""
@@ -283,6 +294,12 @@ def fit_forest(X: Any, codes: np.ndarray) -> tuple[Forest, np.ndarray]:
     return forest, forest.out_of_bag(X, codes, model.estimators_samples_)
 
 
+def no_forest(codes: np.ndarray) -> tuple[Forest, np.ndarray]:
+    """What `fit_forest` returns, without trees and with equal probabilities."""
+    c = int(codes.max()) + 1
+    return Forest.constant(c), np.full((codes.size, c), 1 / c)
+
+
 LeftOut = Callable[[np.ndarray], np.ndarray]  # leave-one-out scores (len(rows), c) of some labelled rows
 
 
@@ -360,17 +377,19 @@ def _left_out_scores(scores: Callable[[Any], np.ndarray], X: Any, chosen: np.nda
     return of
 
 
-def weight_prior(structure: float, embedding: float = 0.0) -> tuple[np.ndarray, float]:
-    """Prior weights of `NAMES`, and the deviation of their logarithms.
+def weight_prior(kinds: SampleKinds, labels_per_class: float, n: int) -> np.ndarray:
+    """Prior weights of `NAMES` for n samples.
 
-    For samples with some local structure, and some likeness to embeddings; both from 0 to 1.
+    Those of images are the fraction of their labels that left-out predictions have seen, and fall with the number of
+    rows.
     """
-    image, table = structure, 1 - structure - embedding
-    logarithms = np.log([TABLE_WEIGHTS, EMBEDDING_WEIGHTS, IMAGE_WEIGHTS])
-    return np.exp([table, embedding, image] @ logarithms), TABLE_DEVIATION + image * (IMAGE_DEVIATION - TABLE_DEVIATION)
+    image = np.array(IMAGE_WEIGHTS)
+    image[1:] *= max(1 - 1 / labels_per_class, SMOOTHING) * min(1.0, FEW_IMAGES / n) ** 3
+    weights = [image, CLUSTERED_WEIGHTS, EMBEDDING_WEIGHTS, TABLE_WEIGHTS]
+    return np.asarray(np.exp(np.array([*kinds, 1 - sum(kinds)], dtype=float) @ np.log(weights)))
 
 
-def evidence_weights(log_scores: np.ndarray, codes: np.ndarray, prior: np.ndarray, deviation: float) -> np.ndarray:
+def evidence_weights(log_scores: np.ndarray, codes: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Weights that maximize the likelihood of the labels times a log-normal prior.
 
     Parameters
@@ -380,8 +399,6 @@ def evidence_weights(log_scores: np.ndarray, codes: np.ndarray, prior: np.ndarra
     codes : ndarray of shape (m,)
     prior : ndarray of shape (k,)
         Medians of the prior.
-    deviation : float
-        Standard deviation of the logarithms of the weights.
 
     Returns
     -------
@@ -394,8 +411,8 @@ def evidence_weights(log_scores: np.ndarray, codes: np.ndarray, prior: np.ndarra
         log_p = log_softmax(np.tensordot(np.exp(v), log_scores, 1), axis=1)
         residual = np.exp(log_p)
         residual[rows, codes] -= 1
-        value = -log_p[rows, codes].sum() + ((v - center) ** 2).sum() / (2 * deviation**2)
-        gradient = np.einsum("mc,kmc->k", residual, log_scores) * np.exp(v) + (v - center) / deviation**2
+        value = -log_p[rows, codes].sum() + ((v - center) ** 2).sum() / (2 * WEIGHT_DEVIATION**2)
+        gradient = np.einsum("mc,kmc->k", residual, log_scores) * np.exp(v) + (v - center) / WEIGHT_DEVIATION**2
         return float(value), gradient
 
     bounds = [(value - 6, value + 6) for value in center]

@@ -138,12 +138,11 @@ class WholeSystem(HoldsArrays):
 def join_pieces(pieces: Sequence[Piece], settings: Settings, dtype: str) -> WholeSystem:
     """Join all parts of the system."""
     factor = scipy.sparse.vstack([piece.factor for piece in pieces], format="coo")
-    members, weights, P, groups, codes = (
-        np.concatenate([getattr(piece, name) for piece in pieces])
-        for name in ("members", "weights", "P", "groups", "codes")
+    members, weights, P, codes = (
+        np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("members", "weights", "P", "codes")
     )
     triplets = factor.row, factor.col, factor.data
-    return WholeSystem(JointSystem.build(triplets, members, weights, groups, codes, settings, ONE, dtype), P)
+    return WholeSystem(JointSystem.build(triplets, members, weights, codes, settings, ONE, dtype), P)
 
 
 def solve_block(

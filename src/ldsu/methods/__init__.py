@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ldsu.methods._leave_one_out import choose, leave_one_out, log_likelihoods
-from ldsu.methods._sample_kinds import embedding_likeness, local_structure, sample_rows
+from ldsu.methods._sample_kinds import SampleKinds, embedding_likeness, local_structure, sample_kinds, sample_rows
 from ldsu.methods.kda import KDA
 from ldsu.methods.klpp import KLPP
 from ldsu.methods.kpca import KPCA
@@ -25,11 +25,13 @@ __all__ = [
     "LDSU",
     "METHODS",
     "EnFS",
+    "SampleKinds",
     "choose",
     "embedding_likeness",
     "leave_one_out",
     "local_structure",
     "log_likelihoods",
+    "sample_kinds",
     "sample_rows",
 ]
 

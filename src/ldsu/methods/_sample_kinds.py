@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -14,7 +14,34 @@ STRUCTURE, STRUCTURE_WIDTH = 0.55, 0.02
 DISCRETE, DISCRETE_WIDTH, DISCRETE_VALUES = 0.5, 0.03, 10
 # Number of continuous columns from which samples look like embeddings, and the width of the change in its logarithm.
 EMBEDDING_COLUMNS, EMBEDDING_WIDTH = 200, 0.15
+# Images have more columns than this, and the width of the change in its logarithm.
+IMAGE_COLUMNS, IMAGE_WIDTH = 40, 0.15
 SAMPLE_ROWS = 1000
+
+
+class SampleKinds(NamedTuple):
+    """How much samples look like images, clusters and embeddings; the rest to 1 is a table.
+
+    Attributes
+    ----------
+    image : float
+        Many continuous columns, and near neighbors.
+    clustered : float
+        Few continuous columns, and near neighbors.
+    embedding : float
+        Hundreds of continuous columns, without near neighbors.
+    """
+
+    image: float = 0.0
+    clustered: float = 0.0
+    embedding: float = 0.0
+
+
+def sample_kinds(X: Any) -> SampleKinds:
+    """What samples X (n, d) look like."""
+    structure = local_structure(X)
+    many = float(expit(np.log(X.shape[1] / IMAGE_COLUMNS) / IMAGE_WIDTH))
+    return SampleKinds(structure * many, structure * (1 - many), embedding_likeness(X, structure))
 
 
 def sample_rows(X: Any) -> Any:
@@ -24,7 +51,7 @@ def sample_rows(X: Any) -> Any:
 
 
 def local_structure(X: Any) -> float:
-    """How much the samples look like images, from 0 to 1: neighbors are near and columns continuous.
+    """How near neighbors are, from 0 to 1, among samples with continuous columns.
 
     The mean squared distance to the nearest row is compared with that after each column was permuted, which leaves the
     columns as they are and removes what they have in common. Sparse samples (words) count as 0.

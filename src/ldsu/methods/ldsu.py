@@ -36,6 +36,7 @@ from ldsu.solvers import (
     AddedRows,
     Problem,
     Settings,
+    Solution,
     arrays_in_files,
     disk_with_files,
     filtered_labelled_kernel,
@@ -339,6 +340,19 @@ class LDSU(Settings, KernelFeatures):
             ]
         return rescaled(gamma_scale)
 
+    def _choose_noise(self, problem: Problem, codes: np.ndarray, solution: Solution) -> None:
+        """Leave labels out again and choose the ridge, with the graph of all rows instead of that of some."""
+        labelled = sample_labelled_balanced(codes, LABELLED_TO_CHOOSE, np.random.default_rng(self.random_state))
+        anchors = np.asarray(solution.anchors)
+        order = np.argsort(anchors)
+        at = problem.arrays.put(order[np.searchsorted(anchors, labelled, sorter=order)])
+        kernel = solution.anchor_kernel[at][:, at]
+        present, numbers = np.unique(codes[labelled], return_inverse=True)
+        best = choose([(0, (kernel + kernel.T) / 2, 0.0)], numbers, problem.arrays)[0]
+        self.noise_ = best.noise
+        if present.size == class_counts(codes).size:
+            self._left_out = labelled, best.scores
+
     def left_out_scores(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Rows and leave-one-out scores (m, c) of the choice in `fit`; None if nothing was chosen, or after loading."""
         return getattr(self, "_left_out", None)
@@ -396,6 +410,8 @@ class LDSU(Settings, KernelFeatures):
         settings = self._settings(problem.n, self.strength_)
         self.solver_ = self._choose_solver(problem.X, settings)
         solution = SOLVERS[self.solver_](problem, codes, kernel, settings)
+        if self.selection_ is not None and solution.anchor_kernel is not None and problem.n > ROWS_TO_CHOOSE:
+            self._choose_noise(problem, codes, solution)
         self.coef_ = solution.coefficients
         self.n_iter_ = solution.iterations
         self.residual_ = solution.residual

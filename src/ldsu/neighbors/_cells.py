@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from joblib import Parallel, delayed
 from sklearn.utils.extmath import randomized_svd, row_norms
 
-from ldsu._utils.arrays import CPU, Arrays, one_blas_thread
+from ldsu._utils.arrays import CPU, Arrays, in_threads, one_blas_thread
 from ldsu._utils.stages import counter
 from ldsu.sample_kernels import EUCLIDEAN_KERNELS, SampleKernel
 
@@ -186,9 +185,8 @@ def cell_neighbors(
             cells = nearest_center(project(Q, index.mean, index.axes, n_jobs), index.centres, n_jobs)
             order = np.argsort(cells, kind="stable")
             starts = np.searchsorted(cells[order], np.arange(index.centres.shape[0] + 1))
-        Parallel(n_jobs, backend="threading", batch_size=4)(
-            delayed(search)(cell, order[start:stop], np.arange(start, stop)) for cell, start, stop in row_groups(starts)
-        )
+        groups = row_groups(starts)
+        in_threads(lambda group: search(group[0], order[slice(*group[1:])], np.arange(*group[1:])), groups, n_jobs)
     return indices
 
 
@@ -234,7 +232,7 @@ def project(X: Any, mean: np.ndarray, axes: np.ndarray, n_jobs: int, out: np.nda
         rows = X[start : start + 4096]
         components[start : start + 4096] = (rows if scipy.sparse.issparse(rows) else rows - shift) @ rotation
 
-    Parallel(n_jobs, backend="threading")(delayed(fill)(start) for start in range(0, X.shape[0], 4096))
+    in_threads(fill, range(0, X.shape[0], 4096), n_jobs)
     return components
 
 
@@ -260,11 +258,11 @@ def sparse_partial_distances(Q: Any, X: Any, squares: np.ndarray) -> np.ndarray:
 
 def nearest_center(Z: np.ndarray, centers: np.ndarray, n_jobs: int) -> np.ndarray:
     """Index of the nearest center (C x r) of each row of Z (n x r)."""
-    blocks = Parallel(n_jobs, backend="threading")(
-        delayed(lambda start: partial_distances(Z[start : start + 1024], centers).argmin(axis=1))(start)
-        for start in range(0, Z.shape[0], 1024)
-    )
-    return np.concatenate(blocks)
+
+    def nearest(start: int) -> np.ndarray:
+        return partial_distances(Z[start : start + 1024], centers).argmin(axis=1)
+
+    return np.concatenate(in_threads(nearest, range(0, Z.shape[0], 1024), n_jobs))
 
 
 def cell_centers(S: np.ndarray, n: int, rng: np.random.Generator, n_jobs: int) -> np.ndarray:

@@ -7,6 +7,7 @@ use it as ``LDSU(solver=...)``.
 """
 
 from ldsu.solvers._added_rows import AddedRows
+from ldsu.solvers._aggregates import coarse_inverse_of
 from ldsu.solvers._exact import (
     FILTERS,
     KernelExpansion,
@@ -17,7 +18,7 @@ from ldsu.solvers._exact import (
     truncated_directions,
 )
 from ldsu.solvers._frame import Frame
-from ldsu.solvers._joint_system import JointSystem, coarse_inverse_of, columns_of, conjugate_gradients
+from ldsu.solvers._joint_system import JointSystem, columns_of, conjugate_gradients
 from ldsu.solvers._landmarks import Landmarks, resolve_n_directions
 from ldsu.solvers._local_expansion import LocalExpansion
 from ldsu.solvers._problem import Problem, graph_key, rounded_product

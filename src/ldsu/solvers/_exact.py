@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ldsu._utils.arrays import CPU, Arrays, arrays_on, row_blocks
+from ldsu._utils.arrays import arrays_on, row_blocks
 from ldsu._utils.memory import BLOCK_BYTES, require_memory
 from ldsu._utils.sizes import PicklesFields
-from ldsu.graphs import class_laplacian_rows
+from ldsu.graphs import class_graph_correction
 from ldsu.kernels import CenteredPoints, Kernel
 from ldsu.labels import class_counts
 from ldsu.solvers._problem import Problem, graph_key, rounded_product, stage
@@ -88,16 +88,17 @@ def solve_exact(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: S
             arrays.free_memory(),
         )
     result = _direct(problem, codes, kernel, settings) if settings.filter == "tikhonov" else None
-    coefficients, eigenvalues, anchors = result or _spectral(problem, codes, kernel, settings)
+    coefficients, eigenvalues, anchors, kernel_AA = result or _spectral(problem, codes, kernel, settings)
     with problem.stages("features"):
         coefficients = arrays.get(coefficients)
         feature_map = KernelExpansion(kernel, kernel.support(problem.X), coefficients, device=settings.device)
     L, theta = problem.clique_graph(kernel, settings)
-    return Solution(feature_map, coefficients, eigenvalues, anchors, lambda: (L, None), theta)
+    graphs = (L, None)
+    return Solution(feature_map, coefficients, eigenvalues, anchors, lambda: graphs, theta, anchor_kernel=kernel_AA)
 
 
-# Coefficients (on the device), eigenvalues and anchors.
-Result = tuple[Any, np.ndarray, np.ndarray | None]
+# Coefficients (on the device), eigenvalues, anchors, and the filtered kernel at these without the same-class graph.
+Result = tuple[Any, np.ndarray, np.ndarray | None, Any]
 
 
 def _direct(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Result | None:
@@ -112,7 +113,7 @@ def _direct(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Setti
     with problem.stages("features"):
         Kt_AA = arrays.dot(K[arrays.put(anchors)], C)
         mapped = anchor_map(Kt_AA, codes[anchors], strength, float(diagonal.sum()), problem, kernel, settings)
-        return None if mapped is None else (arrays.dot(C, mapped[0]), mapped[1], anchors)
+        return None if mapped is None else (arrays.dot(C, mapped[0]), mapped[1], anchors, Kt_AA)
 
 
 def _spectral(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Settings) -> Result:
@@ -121,7 +122,7 @@ def _spectral(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Set
     if settings.filter == "truncate":
         mu, directions = truncated_directions(problem, codes, kernel, settings)
         with problem.stages("features"):
-            return fix_signs(problem.basis(kernel).coefficients(directions, arrays), arrays), mu, None
+            return fix_signs(problem.basis(kernel).coefficients(directions, arrays), arrays), mu, None, None
     mu, directions = problem.spectrum(kernel, settings, codes, settings.lam)
     basis = problem.basis(kernel)
     anchors, diagonal = choose_anchors(problem, codes, kernel, settings, False)
@@ -131,7 +132,8 @@ def _spectral(problem: Problem, codes: np.ndarray, kernel: Kernel, settings: Set
         W = arrays.put(SMOOTH_FILTERS[settings.filter](np.maximum(mu, 0), strength))[:, None] * F_A.T
         mapped = anchor_map(arrays.dot(F_A, W), None, strength, float(diagonal.sum()), problem, kernel, settings)
         assert mapped is not None  # symmetric by construction
-        return basis.coefficients(arrays.dot(directions, arrays.dot(W, mapped[0])), arrays), mapped[1], anchors
+        coefficients = basis.coefficients(arrays.dot(directions, arrays.dot(W, mapped[0])), arrays)
+        return coefficients, mapped[1], anchors, None
 
 
 def truncated_directions(
@@ -241,19 +243,6 @@ def anchor_map(
 
 def _symmetric(A: Any, xp: Any) -> bool:
     return not A.shape[0] or bool(xp.isfinite(A).all() and xp.abs(A - A.T).max() <= ASYMMETRY * xp.abs(A).max())
-
-
-def class_graph_correction(Kt_AA: Any, codes: np.ndarray, strength: float, arrays: Arrays = CPU) -> Any:
-    """C (a x a) with ``Kt C = (Kt^-1 + strength L_w)^-1`` at the anchors, ``C = (I + strength L_w Kt_AA)^-1``.
-
-    None if no class has two labels: L_w is then zero.
-    """
-    if not class_counts(codes).max(initial=0) > 1:
-        return None
-    system = arrays.put(np.eye(codes.size))
-    for members, rows in class_laplacian_rows(codes, Kt_AA):
-        system[members] += strength * rows
-    return arrays.lu_solve(arrays.lu_factor(system), arrays.put(np.eye(codes.size)))
 
 
 def filtered_labelled_kernel(

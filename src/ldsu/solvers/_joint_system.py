@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils import gen_batches
 from ldsu._utils.arrays import Arrays
 from ldsu._utils.stages import counter
 from ldsu.labels import class_counts
+from ldsu.solvers._aggregates import Aggregates
 from ldsu.solvers._types import Settings
 
 # Entries whose squares are summed together, in double precision.
@@ -37,9 +38,7 @@ class JointSystem:
     classes_T: Any
     counts: Any  # (m,): eta times the size of its class
     strength: float  # eta
-    groups: Any  # sparse (n, p): ``D^1/2`` times the indicator of the samples that share their nearest landmark
-    groups_T: Any
-    coarse: Any = None  # (p, p): inverse of the system between groups
+    precondition: Aggregates
 
     @classmethod
     def build(
@@ -47,13 +46,12 @@ class JointSystem:
         factor: tuple[Any, Any, Any],
         members: Any,
         weights: Any,
-        groups: Any,
         codes: np.ndarray,
         settings: Settings,
         arrays: Arrays,
         dtype: str,
     ) -> JointSystem:
-        """Build from triplets of G, the cliques' members (n, k) and Laplacians (n, k, k), and the samples' groups."""
+        """Build from triplets of G, the cliques' members (n, k) and Laplacians (n, k, k)."""
         xp = arrays.xp
         n, k = members.shape
         rows, columns, values = factor
@@ -73,40 +71,24 @@ class JointSystem:
         first = (members[:, :, None] + 0 * members[:, None, :]).reshape(-1)
         second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
         L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
-        samples, p = arrays.integers(n), int(groups.max()) + 1
+        G, G_T = arrays.sparse(rows, columns, values, (n, n)), arrays.sparse(columns, rows, values, (n, n))
         m, c = labelled.size, class_sizes.size
         ones, numbers, classes = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes[labelled])
-        system = cls(
+        labelled, counts = arrays.put(labelled), arrays.put(eta * sizes, dtype)
+        return cls(
             arrays,
             dtype,
-            arrays.sparse(rows, columns, values, (n, n)),
-            arrays.sparse(columns, rows, values, (n, n)),
+            G,
+            G_T,
             L,
             scale,
-            arrays.put(labelled),
+            labelled,
             arrays.sparse(classes, numbers, ones, (c, m)),
             arrays.sparse(numbers, classes, ones, (m, c)),
-            arrays.put(eta * sizes, dtype),
+            counts,
             eta,
-            arrays.sparse(samples, groups, 1 / scale, (n, p)),
-            arrays.sparse(groups, samples, 1 / scale, (p, n)),
+            Aggregates.build((G, G_T), L, 1 / scale, (labelled, classes, counts, eta), arrays),
         )
-        E = arrays.zeros((p, p), "float64")  # the system between groups
-
-        def fill(part: slice) -> None:
-            C = arrays.zeros((n, part.stop - part.start), dtype)
-            inside = (groups >= part.start) & (groups < part.stop)
-            C[samples[inside], groups[inside] - part.start] = 1 / scale[inside]
-            E[:, part] = arrays.put(system.groups_T @ system.apply(C), "float64")
-
-        arrays.map(fill, gen_batches(p, arrays.columns))
-        return replace(system, coarse=coarse_inverse_of(E, dtype, arrays))
-
-    def precondition(self, R: Any) -> Any:
-        """Two-level preconditioner: the residual plus a coarse correction of groups."""
-        correction = self.groups @ (self.coarse @ (self.groups_T @ R))
-        correction += R
-        return correction
 
     def graphs(self, V: Any) -> Any:
         """``eta D^-1/2 M D^-1/2 @ V``."""
@@ -205,16 +187,6 @@ def columns_of(part: slice, a: int) -> tuple[slice, slice]:
     """Split a slice of columns, the first `a` of which belong to anchors, into anchors and other columns."""
     first = slice(min(part.start, a), min(part.stop, a))
     return first, slice(max(part.start - a, 0), max(part.stop - a, 0))
-
-
-def coarse_inverse_of(E: Any, dtype: str, arrays: Arrays) -> Any:
-    """Inverse of the coarse system (p, p), in the working precision."""
-    xp = arrays.xp
-    S, U = xp.linalg.eigh((E + E.T) / 2)
-    # Empty groups, and eigenvalues that are zero up to rounding, are not corrected.
-    known = float(S[-1]) * E.shape[0] * float(np.finfo(dtype).eps) < S
-    inverse = xp.where(known, 1 / xp.where(known, S, xp.ones_like(S)), 0 * S)
-    return arrays.put((U * inverse) @ U.T, dtype)
 
 
 def conjugate_gradients(

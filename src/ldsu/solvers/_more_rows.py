@@ -87,10 +87,10 @@ def more_neighbors(samples: SortedSamples, neighbors: np.ndarray, arrays: Arrays
 
 def more_factor(samples: SortedSamples, neighbors: np.ndarray, split: SplitKernel, arrays: Arrays) -> SplitKernel:
     """The split kernel of more samples, which come last in the order: the factor gets rows, and no other changes."""
-    P, groups, (rows, columns, values), landmarks, settings = split
+    P, (rows, columns, values), landmarks, settings = split
     n, total = P.shape[0], samples.order.size
     xp = arrays.xp
-    P_new, groups_new = landmarks.features(samples.points[n:], arrays)
+    P_new, _ = landmarks.features(samples.points[n:], arrays)
     P = xp.concatenate([P, P_new])
     # The new samples first, then those that they may be conditioned on.
     first = np.concatenate([np.arange(n, total), np.arange(n)])
@@ -103,4 +103,4 @@ def more_factor(samples: SortedSamples, neighbors: np.ndarray, split: SplitKerne
     added = residual_factor(points, P[at], sets, landmarks.kernel, settings.nugget, arrays)
     triplets = (rows, at[added[0]]), (columns, at[added[1]]), (values, added[2])
     i, j, v = (xp.concatenate(pair) for pair in triplets)
-    return SplitKernel(P, xp.concatenate([groups, groups_new]), (i, j, v), landmarks, settings)
+    return SplitKernel(P, (i, j, v), landmarks, settings)

@@ -35,7 +35,7 @@ from sklearn.utils import gen_batches
 from ldsu._utils.arrays import Arrays
 from ldsu._utils.memory import require_memory
 from ldsu._utils.stages import StageCache, Stages
-from ldsu.graphs import assemble_cliques, class_laplacian, clique_grams, clique_weights, double_centered
+from ldsu.graphs import assemble_cliques, class_graph_correction, clique_grams, clique_weights, double_centered
 from ldsu.kernels import Kernel
 from ldsu.labels import sample_labelled_balanced
 from ldsu.neighbors import NeighborIndex, cliques, neighbor_index
@@ -156,14 +156,17 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
                 )
     del system
     with stages("features"):
+        kernel_AA = None
         if truncate:
             root = frame.scale**0.5
             C, local, eigenvalues = root * W, root * (pairs.V - P @ W), frame.scale * pairs.mu
         else:
             MPH = problem.total("products", products, (MP, H), arrays)
             Z_A, P_A, H_A = (problem.rows_at(samples, anchors, block) for block in (Z, P, H))
-            L_w = np.zeros((m, m)) if system_codes is codes else class_laplacian(codes[chosen[:m]]).toarray()
-            T, C, eigenvalues = anchored_features(Z_A, P_A, H_A, MPH, L_w, added, noise, settings, dtype, arrays)
+            labels = np.full(anchors.size, -1) if system_codes is codes else codes[chosen[: anchors.size]]
+            T, C, eigenvalues, kernel_AA = anchored_features(
+                Z_A, P_A, H_A, MPH, labels, added, noise, settings, dtype, arrays
+            )
             T, C, eigenvalues = frame.scale**0.5 * T, frame.scale**0.5 * C, frame.scale * eigenvalues
             coefficients = (problem.put("coefficients", values, dtype) for values in (T, C))
             local = problem.map("local", _local_part, (Z, H, P), *coefficients)
@@ -173,6 +176,7 @@ def solve_sparse(problem: SparseStages, codes: np.ndarray, kernel: Kernel, setti
         coefficients=None,
         eigenvalues=eigenvalues,
         anchors=None if truncate else chosen[: anchors.size],
+        anchor_kernel=None if system_codes is codes else kernel_AA,
         graphs=cache(lambda: _graphs_of_rows(k, *collect())),
         theta=theta * frame.gram_unit(in_kernel),
         iterations=iterations,
@@ -209,64 +213,69 @@ def anchored_features(
     P_A: Any,
     H_A: Any,
     MPH: Any,
-    L_w: np.ndarray,
+    codes: np.ndarray,
     added: np.ndarray,
     noise: float,
     settings: Settings,
     dtype: str,
     arrays: Arrays,
-) -> tuple[Any, Any, np.ndarray]:
+) -> tuple[Any, Any, np.ndarray, Any]:
     """Coefficients T (anchors, r), C (p, r) of features ``Z T + H C``, and sums of squares of these at the anchors.
 
     First the labels join. A labelled point that becomes a landmark is a noisy observation of the residual kernel: its
-    column, one of the last of P, moves from R to P, and R^-1 grows by 1 / noise at the point. With ``W = eta L_w`` plus
-    these, and E the labelled points, B grows by ``E W E^T``, a correction of their number.
+    column, one of the last of P, moves from R to P, and R^-1 grows by 1 / noise at the point, so that B grows by a
+    correction of their number. The same-class graph follows, as in the exact solver.
 
     Parameters
     ----------
     Z_A, P_A, H_A : arrays with a row per anchor
-        Rows of ``B^-1 E_A``, P and ``H = P - B^-1 eta M P`` at the anchors, labelled points first.
+        Rows of ``B^-1 E_A``, P and ``H = P - B^-1 eta M P`` at the anchors.
     MPH : array of shape (p, p)
         ``eta P^T M H``.
-    L_w : ndarray of shape (m, m)
-        Same-class graph of the labelled points; 0 if it is part of M.
+    codes : ndarray of shape (anchors,)
+        Class numbers of the anchors, -1 for landmarks; -1 for all if the same-class graph is part of M.
     added : ndarray of int
-        Labelled points that become landmarks, in the order of the last columns of P.
+        Anchors that become landmarks, in the order of the last columns of P.
     noise : float
         Of the landmarks.
     settings : Settings
     dtype : str
     arrays : Arrays
         Where the computation is, in double precision.
+
+    Returns
+    -------
+    T, C, eigenvalues
+    Kt_AA : array of shape (anchors, anchors)
+        The filtered kernel at the anchors without the same-class graph that `codes` describe.
     """
     xp, put = arrays.xp, arrays.put
     Z_A, P_A, H_A = (put(values, "float64") for values in (Z_A, P_A, H_A))
-    m, b, noise, places = L_w.shape[0], added.size, max(noise, settings.nugget), put(added)
-    L_w = put(settings.strength * L_w)
-    W = arrays.copy(L_w)
-    W[places, places] += 1 / noise
+    b, noise, places = added.size, max(noise, settings.nugget), put(added)
     D = arrays.identity(P_A.shape[1])  # P D are landmark features
     residual = P_A[places, D.shape[0] - b :]
     S, U = arrays.eigh((residual + residual.T) / 2 + noise * arrays.identity(b))
     D[D.shape[0] - b :, D.shape[0] - b :] = U / put(np.sqrt(np.maximum(S, noise)))
-    PD, solved, H_A = P_A @ D, (P_A - H_A)[:m] @ D, H_A @ D
-    # Of the labelled points' columns, B^-1 loses Z (W^-1 + Z_ll)^-1 Z^T, and H loses Z N.
-    Z_l = Z_A[:, :m]
-    WZ = xp.linalg.solve(arrays.identity(m) + W @ (Z_l[:m] + Z_l[:m].T) / 2, W)
-    N = L_w @ PD[:m]
-    N -= WZ @ (solved + Z_l[:m] @ N)
-    H_A -= Z_l @ N
+    solved, H_A = (P_A - H_A)[places] @ D, H_A @ D
+    # Of the added points' columns Z, B^-1 loses Z (noise I + Z_aa)^-1 Z^T, and H loses Z N.
+    Z_a = Z_A[:, places]
+    system = noise * arrays.identity(b) + (Z_a[places] + Z_a[places].T) / 2
+    ZV, N = xp.linalg.solve(system, Z_A[places]), -xp.linalg.solve(system, solved)
+    H_A -= Z_a @ N
     # S = I + eta P^T M H: clip eigenvalues that rounding puts below 1.
-    S = D.T @ put(MPH) @ D - solved.T @ N + PD[:m].T @ (L_w @ H_A[:m])
+    S = D.T @ put(MPH) @ D - solved.T @ N
     S, U = arrays.eigh(arrays.identity(S.shape[0]) + (S + S.T) / 2)
     HS = (U / put(np.maximum(S, 1))) @ (U.T @ H_A.T)  # (p, anchors)
-    WZ = WZ @ Z_A[:m]
-    Kt_AA = Z_A - Z_l @ WZ + H_A @ HS
+    Kt_AA = Z_A - Z_a @ ZV + H_A @ HS
+    Kt_AA = labelled = (Kt_AA + Kt_AA.T) / 2
     if not bool(xp.isfinite(Kt_AA).all()):
         raise ValueError(
             f"strength = {settings.strength:.3g} with lam = {settings.lam:.3g} overflows for these data. "
             "Use smaller values."
         )
+    correction = class_graph_correction(Kt_AA, codes, settings.strength, arrays)
+    if correction is not None:
+        Kt_AA = Kt_AA @ correction
     S, U = arrays.eigh((Kt_AA + Kt_AA.T) / 2)
     # The error of a quadratic form is the square of that of the solution.
     known = max(0.1 * settings.tol**2, 10 * float(np.finfo(dtype).eps)) * S[-1]
@@ -275,11 +284,12 @@ def anchored_features(
         raise ValueError(f"No features are left: strength = {settings.strength:.3g} removes all of the kernel.")
     r = resolve_n_components(settings.n_components, rank)
     S, U = S[::-1][:r], fix_signs(xp.flip(U, (1,))[:, :r], arrays)
-    scaled = U / put(np.sqrt(S))
-    C = HS @ scaled
-    T = arrays.copy(scaled)
-    T[:m] -= WZ @ scaled + N @ C
-    return T, D @ C, S
+    T = U / put(np.sqrt(S))
+    if correction is not None:
+        T = correction @ T
+    C = HS @ T
+    T[places] -= ZV @ T + N @ C
+    return T, D @ C, S, labelled
 
 
 def products(A: Any, B: Any, arrays: Arrays) -> Any:
@@ -320,7 +330,6 @@ class SplitKernel(NamedTuple):
     """What `Landmarks.split_kernel` returns, and what it was computed with."""
 
     P: Any
-    groups: Any
     factor: tuple[Any, Any, Any]
     landmarks: Landmarks
     settings: Settings
@@ -402,16 +411,16 @@ class SparseStages(StageCache):
         drawn = landmarks.without_labelled()
 
         def split() -> SplitKernel:
-            parts = drawn.split_kernel(samples.points, samples.order, neighbors, settings, arrays)
-            return SplitKernel(*parts, drawn, settings)
+            P, _, factor = drawn.split_kernel(samples.points, samples.order, neighbors, settings, arrays)
+            return SplitKernel(P, factor, drawn, settings)
 
-        P, groups, factor, _, _ = self._if_reusable("sparse_factor", key, split)
+        P, factor, _, _ = self._if_reusable("sparse_factor", key, split)
         key = (key, settings.strength, settings.lam, codes.tobytes())
 
         def build() -> JointSystem:
             members = cliques(neighbors[:, : settings.clique_size - 1], arrays)
             places = codes[samples.order]
-            return JointSystem.build(factor, members, weights, groups, places, settings, arrays, samples.frame.dtype)
+            return JointSystem.build(factor, members, weights, places, settings, arrays, samples.frame.dtype)
 
         return self._if_reusable("sparse_system", key, build), P
 

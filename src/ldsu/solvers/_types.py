@@ -54,6 +54,8 @@ class Solution:
         anchors, descending.
     anchors : ndarray of int or None
         Rows of X that the features of a smooth filter are anchored at.
+    anchor_kernel : array of shape (anchors, anchors) or None
+        The filtered kernel at the anchors without the same-class graph, on the device, where it is computed.
     graphs : callable
         Gives L, sparse (n, n), in the units in which lam multiplies it, and the nearest other rows (n, l) of each row,
         or None where they were not searched.
@@ -74,6 +76,7 @@ class Solution:
     iterations: int = 1
     residual: float = 0.0
     training: Callable[[], Any] | None = None
+    anchor_kernel: Any = None
 
     def clique_laplacian(self) -> scipy.sparse.csr_array:
         """L."""
