@@ -194,7 +194,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     4. Pooling: log-odds of the features are added to those of three classifiers of the labelled rows alone, a random
        forest, a Laplacian kernel and a linear one. Weights maximize the leave-one-out likelihood of the labels under a
        prior that trusts the features where nearest neighbors are near, as of images, and the others elsewhere, as in
-       tables. If none of the three has weight, nothing is pooled: see `supervised`.
+       tables. Images have no forest. If none of the three has weight, nothing is pooled: see `supervised`.
     5. Class shares are estimated from the predictions for unlabelled rows and the leave-one-out predictions for
        labelled ones, and scores are shifted accordingly: see `class_shares`.
 
