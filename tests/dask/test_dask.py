@@ -101,7 +101,8 @@ def test_features_and_neighbors_are_those_of_one_machine(search, replicated, cli
     one = ldsu.LDSU(**parameters).fit(X, y)
     model = on_cluster.LDSU(**parameters).fit(in_blocks(X), y)
     assert model.replicated_ == replicated
-    assert model.n_iter_ == one.n_iter_
+    if replicated:  # parts have another preconditioner
+        assert model.n_iter_ == one.n_iter_
     check_same(model, one, X)
 
 

@@ -73,9 +73,8 @@ class Aggregates:
         rows, classes, diagonal, weight = labelled
         parts.append((numbers[rows], numbers[rows], diagonal))
         i, j, values = (xp.concatenate(part) for part in zip(*parts, strict=True))
-        E = arrays.sparse(i, j, values, (p, p))
         del parts
-        i, j, values = arrays.triplets(E)
+        i, j, values = arrays.triplets(arrays.sparse(i, j, values, (p, p)))
         values = arrays.put(values, "float64")  # sums of many terms that cancel
         members = numbers[rows]
         levels = []
@@ -131,7 +130,11 @@ def aggregate(rows: Any, columns: Any, values: Any, n: int, arrays: Arrays) -> t
     """
     xp = arrays.xp
     scale = arrays.put(_inverse(_diagonal(rows, columns, values, n, xp), xp) ** 0.5, arrays.dtype_of(values))
-    strength = xp.round(xp.where(rows == columns, 0 * values, -values * scale[rows] * scale[columns]) / STRENGTH_UNIT)
+    strength = values * (-1 / STRENGTH_UNIT)
+    strength *= scale[rows]  # in place: of many samples these are the largest arrays of the system
+    strength *= scale[columns]
+    strength[rows == columns] = 0
+    strength = xp.round(strength)
     strongest = arrays.row_maxima(strength, rows, n)
     partner = arrays.row_maxima(xp.where(strength >= strongest[rows], columns, -1 + 0 * columns), rows, n)
     own = arrays.put(arrays.integers(n), arrays.dtype_of(partner))

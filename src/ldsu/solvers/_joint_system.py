@@ -71,7 +71,9 @@ class JointSystem:
         first = (members[:, :, None] + 0 * members[:, None, :]).reshape(-1)
         second = (members[:, None, :] + 0 * members[:, :, None]).reshape(-1)
         L = arrays.sparse(first, second, weights.reshape(-1) * scale[first] * scale[second], (n, n))
+        del first, second, weights, diagonals  # memory for the aggregates
         G, G_T = arrays.sparse(rows, columns, values, (n, n)), arrays.sparse(columns, rows, values, (n, n))
+        del factor, rows, columns, values
         m, c = labelled.size, class_sizes.size
         ones, numbers, classes = arrays.put(np.ones(m), dtype), arrays.put(np.arange(m)), arrays.put(codes[labelled])
         labelled, counts = arrays.put(labelled), arrays.put(eta * sizes, dtype)

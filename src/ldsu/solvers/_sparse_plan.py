@@ -101,9 +101,10 @@ def memory_with_files(X: Any, codes: np.ndarray, settings: Settings, columns: in
     """Peak memory of the sparse solver with `FileArrays` of so many columns, in bytes, without files and X."""
     n, s, k = X.shape[0], settings.n_conditioning + 1, settings.clique_size
     itemsize = np.dtype(working_precision(codes, settings)[0]).itemsize
-    # The triplets of the factor while the system is built; then the system, and six arrays of each right-hand side.
-    build = (36 + 2 * itemsize) * s + 28 * k**2
-    solve = (4 + itemsize) * (2 * s + k**2) + 6 * itemsize * columns * effective_n_jobs(CPU.n_jobs)
+    # The triplets of the factor and of the system between aggregates while the system is built; then the system with
+    # its aggregates, and seven arrays of each right-hand side.
+    build = (60 + 2 * itemsize) * s + 28 * k**2
+    solve = (4 + itemsize) * (2 * s + k**2 + 5) + 7 * itemsize * columns * effective_n_jobs(CPU.n_jobs)
     return n * (130 + max(build, solve)) + 2**29
 
 
