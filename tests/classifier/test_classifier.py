@@ -147,7 +147,7 @@ def test_raw_scores_must_make_left_out_labels_likelier_and_explain_them(monkeypa
     likelihood = (explained - 1) * 30 * np.log(10)
     likelihoods = iter([np.full(30, likelihood / 30), np.full(30, (likelihood - gain) / 30)])
     monkeypatch.setattr(_classifier, "log_likelihoods", lambda scores, codes: next(likelihoods))
-    assert np.all(LDSUClassifier().fit(X, few).score_scale_ == 1) == raw
+    assert np.all(LDSUClassifier(supervised=False).fit(X, few).score_scale_ == 1) == raw
 
 
 def test_unequal_classes_are_decided_well_from_ten_labels():
@@ -241,7 +241,7 @@ def test_few_labels_suffice_on_digits(split_digits):
 def test_refinement_is_ridge_regression_on_all_rows_with_their_predicted_labels(split_digits, labels):
     X, y, _, _ = split_digits
     few = few_labels(y, labels)
-    model = LDSUClassifier(LDSU(strength=100.0), n_refinements=2).fit(X, few)
+    model = LDSUClassifier(LDSU(strength=100.0), n_refinements=2, supervised=False).fit(X, few)
     Z = BlockScaler().fit_transform(model.features_.transform(X))
     known = few >= 0
     noise = model.features_.noise_
@@ -274,7 +274,7 @@ def test_refinement_helps_where_labels_are_few(split_digits):
 
 def test_scores_are_logarithms_of_odds_of_the_softmax(split_digits):
     X, y, X_new, _ = split_digits
-    model = LDSUClassifier().fit(X, few_labels(y, 3))
+    model = LDSUClassifier(supervised=False).fit(X, few_labels(y, 3))
     Z = model.scaler_.transform(model.features_.transform(X_new))
     raw = (model.classifier_.decision_function(Z) - model.score_center_) / model.score_scale_
     p = np.exp(raw / 2) / np.exp(raw / 2).sum(axis=1, keepdims=True)
@@ -448,4 +448,4 @@ def test_chosen_label_counts_of_small_classes_are_not_taken_for_chance():
     X, y = X[rows], y[rows]
     rank = np.array([np.count_nonzero(y[:row] == y[row]) for row in range(y.size)])
     few = np.where(rank < 10, y, -1)  # small classes are labelled whole
-    assert np.all(LDSUClassifier().fit(X, few).score_scale_ == 1)
+    assert np.all(LDSUClassifier(supervised=False).fit(X, few).score_scale_ == 1)

@@ -298,7 +298,7 @@ def test_model_of_a_gpu_loads_on_the_cpu(again, blobs, monkeypatch):
 def test_file_is_a_safetensors_file_of_about_the_arrays_size(tmp_path, digits):
     safe_open = pytest.importorskip("safetensors").safe_open
     X, y = digits
-    model = LDSUClassifier().fit(X, y)
+    model = LDSUClassifier(supervised=False).fit(X, y)
     path = tmp_path / "digits.ldsu"
     save_model(model, path)
     with safe_open(path, "np") as file:
