@@ -94,7 +94,8 @@ def device_memory(X: Any, codes: np.ndarray, settings: Settings, arrays: Arrays)
     # Neighbors; triplets of the factor and of the graph, twice while they are sorted, and both as matrices.
     graph = 8 * max(2 * settings.n_conditioning, k - 1) + (2 * (16 + itemsize) + 2 * (4 + itemsize)) * (s + k**2)
     pairs = pairs_memory(n, landmarks, settings) if settings.filter == "truncate" else 0
-    return n * (samples + solving + graph) + pairs + 2 * min(arrays.block_bytes, 3 * itemsize * n**2)
+    # A block of rows has up to four times its size in temporary arrays.
+    return n * (samples + solving + graph) + pairs + 5 * min(arrays.block_bytes, 3 * itemsize * n**2)
 
 
 def memory_with_files(X: Any, codes: np.ndarray, settings: Settings, columns: int) -> int:
