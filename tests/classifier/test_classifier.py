@@ -262,6 +262,15 @@ def test_refinement_is_ridge_regression_on_all_rows_with_their_predicted_labels(
     np.testing.assert_array_equal(model.transduction_, np.where(known, few, expected))
 
 
+@pytest.mark.parametrize(("n_unlabelled", "power"), [(9_900, 0.5), (17_220, 0.75), (29_900, 1.0), (10**6, 1.0)])
+def test_scores_are_divided_by_the_full_deviation_where_rows_are_many_per_label(n_unlabelled, power):
+    model = LDSUClassifier()
+    model.class_shares_ = None
+    counts = np.full(10, 10)
+    assert model._power(counts, n_unlabelled) == pytest.approx(power, abs=1e-3)
+    assert model._power(np.full(10, 3), 100) == 1
+
+
 def test_refinement_helps_where_labels_are_few(split_digits):
     X, y, X_new, y_new = split_digits
     scores = {n: [] for n in (0, 4)}

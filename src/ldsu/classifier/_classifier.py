@@ -84,6 +84,8 @@ MAX_CERTAINTY = 0.999
 KEPT_WEIGHT, KEPT_WEIGHT_ALONE = 0.9, 0.75
 # Labels per class up to which scores are divided by their deviation, and from which on by its square root.
 FULL_LABELS, ROOT_LABELS = 3, 5
+# The same for the number of rows per label: with very many rows, the density around labels says less about classes.
+FULL_ROWS, ROOT_ROWS = 300, 100
 # Factor that converts raw scores to log-odds against all other classes; see `_standardized_odds` for the others.
 RAW_ODDS = 4.0
 # Estimated shares count in full if predictions of left-out labels explain this part of the entropy of equal classes.
@@ -186,9 +188,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
     2. Scores are standardized. With few labels the scale of a class's scores depends on the density around its labels,
        so scores rank rows well within a class but are not comparable between classes. Each class's score is centered at
        its mean over the unlabelled training rows and divided by its mean deviation (by a power of it that falls from 1
-       with three labels per class to 0.5 with five). The ranking within a class does not change. This favors classes of
-       similar size, which helps considerably with one to three labels per class and little with twenty: see
-       `standardize_scores`.
+       with three labels per class to 0.5 with five, unless there are more than 100 rows per label). The ranking within
+       a class does not change. This favors classes of similar size, which helps considerably with one to three labels
+       per class and little with twenty: see `standardize_scores`.
     3. Refinement (self-training): unlabelled rows get their predicted label with a small weight, and the ridge
        classifier is fitted again to all rows.
     4. Pooling: log-odds of the features are added to those of three classifiers of the labelled rows alone, a random
@@ -751,7 +753,7 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
         """Power of the mean deviation by which scores are divided, from the label counts; None for raw scores.
 
         Power 1 makes all classes equally large; power 0 leaves class sizes to the density around the labels, which is
-        not informative with few labels. The power falls from 1 to 0.5 as labels increase.
+        not informative with few labels. The power falls from 1 to 0.5 as labels increase, and also per row.
         """
         if self.standardize_scores == "auto":
             similar = self.class_shares_ is not None or similar_counts(counts)
@@ -761,7 +763,9 @@ class LDSUClassifier(LabelledScoreMixin, ClassifierMixin, BaseEstimator):
             standardize = self.standardize_scores and n_unlabelled > 0
         if not standardize:
             return None
-        return float(np.interp(np.median(counts), (FULL_LABELS, ROOT_LABELS), (1.0, 0.5)))
+        by_labels = np.interp(np.median(counts), (FULL_LABELS, ROOT_LABELS), (1.0, 0.5))
+        rows_per_label = 1 + n_unlabelled / counts.sum()
+        return float(max(by_labels, np.interp(np.log(rows_per_label), np.log([ROOT_ROWS, FULL_ROWS]), (0.5, 1.0))))
 
     def _standardization(self, raw: np.ndarray, power: float | None) -> tuple[np.ndarray, np.ndarray]:
         """Center and scale from the raw scores of unlabelled rows."""
