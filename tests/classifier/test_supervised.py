@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from scipy.special import log_softmax
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_moons
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import scale
 
@@ -203,8 +203,9 @@ def test_pooling_helps_where_single_columns_decide():
     assert np.mean(accuracy[True]) > np.mean(accuracy[False]) + 0.05
 
 
-def test_images_are_left_to_the_graph_with_one_label_per_class():
-    X, y = load_digits(return_X_y=True)
+@pytest.mark.parametrize("load", [lambda: load_digits(return_X_y=True), lambda: make_moons(300, noise=0.05)])
+def test_samples_with_near_neighbors_are_left_to_the_graph_with_one_label_per_class(load):
+    X, y = load()
     few = few_labels(y, 1)
     with_, without = (LDSUClassifier(supervised=supervised).fit(X, few) for supervised in (True, False))
     assert with_.supervised_ is None

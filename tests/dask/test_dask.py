@@ -185,7 +185,7 @@ def test_a_classifier_is_that_of_one_machine_and_is_loaded_without_a_cluster(cla
     y = np.where(y < 0, -1, y % classes)
     names = np.array([f"kind {t}" for t in range(classes)], dtype=object)
     y = np.array([None if code < 0 else names[code] for code in y], dtype=object)
-    one = ldsu.LDSUClassifier(ldsu.LDSU(**QUICK), class_shares=shares).fit(X, y)
+    one = ldsu.LDSUClassifier(ldsu.LDSU(**QUICK), class_shares=shares, supervised=False).fit(X, y)
     model = on_cluster.LDSUClassifier(on_cluster.LDSU(**QUICK), class_shares=shares).fit(in_blocks(X), y)
     lazy = in_blocks(X)
     np.testing.assert_array_equal(model.predict(lazy).compute(), one.predict(X))

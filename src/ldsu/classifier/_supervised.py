@@ -380,12 +380,14 @@ def _left_out_scores(scores: Callable[[Any], np.ndarray], X: Any, chosen: np.nda
 def weight_prior(kinds: SampleKinds, labels_per_class: float, n: int) -> np.ndarray:
     """Prior weights of `NAMES` for n samples.
 
-    Those of images are the fraction of their labels that left-out predictions have seen, and fall with the number of
-    rows.
+    Where neighbors are near, labelled rows count by the fraction of the labels that left-out predictions have seen; in
+    images they count less with many rows.
     """
-    image = np.array(IMAGE_WEIGHTS)
-    image[1:] *= max(1 - 1 / labels_per_class, SMOOTHING) * min(1.0, FEW_IMAGES / n) ** 3
-    weights = [image, CLUSTERED_WEIGHTS, EMBEDDING_WEIGHTS, TABLE_WEIGHTS]
+    image, clustered = np.array(IMAGE_WEIGHTS), np.array(CLUSTERED_WEIGHTS)
+    seen = max(1 - 1 / labels_per_class, SMOOTHING)
+    image[1:] *= seen * min(1.0, FEW_IMAGES / n) ** 3
+    clustered[1:] *= seen
+    weights = [image, clustered, EMBEDDING_WEIGHTS, TABLE_WEIGHTS]
     return np.asarray(np.exp(np.array([*kinds, 1 - sum(kinds)]) @ np.log(np.array(weights))))
 
 
