@@ -261,7 +261,9 @@ def fit(
     if sum(task.counts.values()) < len(task.labels):
         accuracy += f"; expected for rows without a label: {summary['expected_accuracy']:.2f}"
     if model.classifier.supervised_ is not None:
-        weights = ", ".join(f"{row['classifier']} {row['weight']:.2f}" for row in model.about["pooled"] if row["weight"])
+        weights = ", ".join(
+            f"{row['classifier']} {row['weight']:.2f}" for row in model.about["pooled"] if row["weight"]
+        )
         reporter.info(f"pooled    {weights} (weights; ldsu inspect says why)")
     reporter.info(f"done      {seconds:.1f} s{accuracy}")
     _print_written(reporter, output)
