@@ -179,11 +179,13 @@ def test_sparse_solver_gives_the_same_features_on_both():
     np.testing.assert_allclose(cpu, other, atol=1e-9 * np.abs(cpu).max())
 
 
-@pytest.mark.parametrize("tol", [1e-2, 3e-3])  # with 1e-3 the error is near that of rounding
+@pytest.mark.parametrize("tol", [1e-2, 3e-3, 1e-3])
 def test_in_single_precision_both_differ_by_rounding_far_less_than_the_tolerance_leaves_open(tol):
     solved = sparse_inner_products("cpu", "float64", tol=1e-10)
     cpu, other = (sparse_inner_products(device, "float32", tol=tol) for device in ("cpu", "torch"))
-    assert np.abs(cpu - other).max() < min(5e-5 * np.abs(solved).max(), 0.1 * np.abs(cpu - solved).max())
+    assert np.abs(cpu - other).max() < 5e-5 * np.abs(solved).max()
+    if tol > 1e-3:  # below, the error is near that of rounding
+        assert np.abs(cpu - other).max() < 0.1 * np.abs(cpu - solved).max()
 
 
 class TestOperations:

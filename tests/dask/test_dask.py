@@ -103,6 +103,7 @@ def test_features_and_neighbors_are_those_of_one_machine(search, replicated, cli
     assert model.replicated_ == replicated
     if replicated:  # parts have another preconditioner
         assert model.n_iter_ == one.n_iter_
+    assert model.residual_ <= 2 * model.tol
     check_same(model, one, X)
 
 
